@@ -46,7 +46,7 @@ static bool alltoallw_is_one(const mca_coll_mpath_args_t *block)
     mpath_memory_t memory;
 
     return (0 == block->count) || ((MPATH_OK == mpath_memory_find(block->buffer, block->count, &memory)) &&
-                                   (mpath_memory_on_host(memory.kind) || (0 < memory.pieces)));
+                                   (mpath_memory_on_host(memory.kind) || (0 < memory.blocks)));
 }
 
 /*

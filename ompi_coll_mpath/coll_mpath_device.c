@@ -256,7 +256,7 @@ static bool device_is_one(const mca_coll_mpath_device_t *device, const char *fir
 
     return mpath_memory_on_host(device->memory.kind)
                ? ((uintptr_t)first / MPATH_MEMORY_BLOCK_BYTES == last / MPATH_MEMORY_BLOCK_BYTES)
-               : (0 < device->memory.pieces);
+               : (0 < device->memory.blocks);
 }
 
 mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)

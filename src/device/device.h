@@ -22,7 +22,7 @@
 
 struct mpath_gpu_info;
 struct mpath_memory;
-struct mpath_memory_piece;
+struct mpath_memory_block;
 
 /* What streams of a device do by themselves. */
 typedef struct mpath_device_features {
@@ -117,13 +117,13 @@ typedef struct mpath_device_ops {
     /* Memory, in the context unless something else is said. */
 
     /*
-     * In any context: what holds an address, with the fields of device/memory.h but `pieces`; kind HOST for what the driver
+     * In any context: what holds an address, with the fields of device/memory.h but `blocks`; kind HOST for what the driver
      * does not know. Of VMM memory it is the mapping around the address.
      */
     mpath_device_result_t (*memory_find)(uint64_t address, struct mpath_memory *memory);
 
-    /* In any context: as mpath_memory_piece(). Missing where there is no VMM memory. */
-    mpath_status_t (*memory_piece)(uint64_t address, struct mpath_memory_piece *piece);
+    /* In any context: as mpath_memory_block(). Missing where there is no VMM memory. */
+    mpath_status_t (*memory_block)(uint64_t address, struct mpath_memory_block *block);
 
     mpath_device_result_t (*memory_info)(size_t *free_bytes_p, size_t *total_bytes_p);
 

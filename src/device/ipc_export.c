@@ -34,7 +34,7 @@ static struct {
 } descriptors;
 
 /* Descriptors that there may be. */
-static uint64_t export_pieces_limit(void)
+static uint64_t export_blocks_limit(void)
 {
     struct rlimit limit;
 
@@ -73,7 +73,7 @@ static mpath_status_t descriptors_grow(void)
     size_t capacity = (descriptors.capacity == 0) ? 64 : 2 * descriptors.capacity;
     descriptor_t *list;
 
-    if (descriptors.count >= export_pieces_limit()) {
+    if (descriptors.count >= export_blocks_limit()) {
         return MPATH_ERR_NO_MEMORY;
     }
     if (descriptors.count < descriptors.capacity) {
@@ -89,9 +89,9 @@ static mpath_status_t descriptors_grow(void)
 }
 
 /* One more use of the physical allocation at that address. */
-static mpath_status_t descriptor_get(const mpath_memory_piece_t *piece, int *fd_p, mpath_export_refusal_t *refusal)
+static mpath_status_t descriptor_get(const mpath_memory_block_t *block, int *fd_p, mpath_export_refusal_t *refusal)
 {
-    descriptor_t *found = descriptor_find(piece->block_id);
+    descriptor_t *found = descriptor_find(block->block_id);
     mpath_status_t status;
     int fd;
 
@@ -104,36 +104,36 @@ static mpath_status_t descriptor_get(const mpath_memory_piece_t *piece, int *fd_
     if (status != MPATH_OK) {
         return status;
     }
-    refusal->result = mpath_device()->block_export_fd(piece->base, &fd);
+    refusal->result = mpath_device()->block_export_fd(block->base, &fd);
     if (refusal->result != MPATH_DEVICE_DONE) {
         refusal->call = mpath_device()->failed_call();
         return MPATH_DECLINED;
     }
-    descriptors.list[descriptors.count++] = (descriptor_t){.block_id = piece->block_id, .fd = fd, .users = 1};
+    descriptors.list[descriptors.count++] = (descriptor_t){.block_id = block->block_id, .fd = fd, .users = 1};
     *fd_p                                 = fd;
     return MPATH_OK;
 }
 
 /* Fills the list. What it has taken it gives back where it fails. */
-static mpath_status_t pieces_take(const mpath_export_t *made, mpath_export_piece_t *list,
+static mpath_status_t blocks_take(const mpath_export_t *made, mpath_export_block_t *list,
                                   mpath_export_refusal_t *refusal)
 {
     uint64_t at           = made->base;
     mpath_status_t status = MPATH_OK;
-    mpath_memory_piece_t piece;
+    mpath_memory_block_t block;
     uint32_t i;
 
-    for (i = 0; i < made->pieces; i++) {
-        status = mpath_memory_piece(at, &piece);
+    for (i = 0; i < made->blocks; i++) {
+        status = mpath_memory_block(at, &block);
         if (status == MPATH_OK) {
-            status = descriptor_get(&piece, &list[i].fd, refusal);
+            status = descriptor_get(&block, &list[i].fd, refusal);
         }
         if (status != MPATH_OK) {
             break;
         }
-        list[i].bytes = piece.bytes;
-        list[i].id    = piece.block_id;
-        at += piece.bytes;
+        list[i].bytes = block.bytes;
+        list[i].id    = block.block_id;
+        at += block.bytes;
     }
     while ((status != MPATH_OK) && (i-- > 0)) {
         descriptor_put(list[i].id);
@@ -142,14 +142,14 @@ static mpath_status_t pieces_take(const mpath_export_t *made, mpath_export_piece
 }
 
 /* -1: there is no memory or no descriptor for it. */
-static int list_write(const mpath_export_t *made, const mpath_export_piece_t *list)
+static int list_write(const mpath_export_t *made, const mpath_export_block_t *list)
 {
     const mpath_export_list_t head = {.magic     = MPATH_EXPORT_LIST_MAGIC,
                                       .base      = made->base,
                                       .bytes     = made->bytes,
                                       .buffer_id = made->buffer_id,
-                                      .pieces    = made->pieces};
-    const size_t bytes             = made->pieces * sizeof(*list);
+                                      .blocks    = made->blocks};
+    const size_t bytes             = made->blocks * sizeof(*list);
     int fd                         = memfd_create("mpath-pieces", MFD_CLOEXEC);
 
     if ((fd >= 0) && ((mpath_file_write(fd, &head, sizeof(head)) != 0) || (mpath_file_write(fd, list, bytes) != 0))) {
@@ -159,19 +159,19 @@ static int list_write(const mpath_export_t *made, const mpath_export_piece_t *li
     return fd;
 }
 
-static mpath_status_t export_pieces_make(mpath_export_t *made, mpath_export_refusal_t *refusal)
+static mpath_status_t export_blocks_make(mpath_export_t *made, mpath_export_refusal_t *refusal)
 {
-    mpath_export_piece_t *list = calloc(made->pieces, sizeof(*list));
+    mpath_export_block_t *list = calloc(made->blocks, sizeof(*list));
     mpath_status_t status      = MPATH_ERR_NO_MEMORY;
 
     if (list != NULL) {
-        status = pieces_take(made, list, refusal);
+        status = blocks_take(made, list, refusal);
     }
     if (status == MPATH_OK) {
         made->handle.list = list_write(made, list);
         if (made->handle.list < 0) {
             status = MPATH_ERR_NO_MEMORY;
-            for (uint32_t i = 0; i < made->pieces; i++) {
+            for (uint32_t i = 0; i < made->blocks; i++) {
                 descriptor_put(list[i].id);
             }
         }
@@ -180,14 +180,14 @@ static mpath_status_t export_pieces_make(mpath_export_t *made, mpath_export_refu
     return status;
 }
 
-static void export_pieces_close(const mpath_export_t *made)
+static void export_blocks_close(const mpath_export_t *made)
 {
-    mpath_export_piece_t piece;
+    mpath_export_block_t block;
 
-    for (uint32_t i = 0; i < made->pieces; i++) {
-        if (pread(made->handle.list, &piece, sizeof(piece), (off_t)(sizeof(mpath_export_list_t) + i * sizeof(piece))) ==
-            (ssize_t)sizeof(piece)) {
-            descriptor_put(piece.id);
+    for (uint32_t i = 0; i < made->blocks; i++) {
+        if (pread(made->handle.list, &block, sizeof(block), (off_t)(sizeof(mpath_export_list_t) + i * sizeof(block))) ==
+            (ssize_t)sizeof(block)) {
+            descriptor_put(block.id);
         }
     }
     close(made->handle.list);
@@ -223,7 +223,7 @@ static void export_close(unsigned index)
     const mpath_export_t *entry = &exports.entries[index];
 
     if (entry->how == MPATH_EXPORT_FDS) {
-        export_pieces_close(entry);
+        export_blocks_close(entry);
     }
     exports.used[index] = 0;
 }
@@ -237,33 +237,33 @@ static mpath_status_t export_too_many(const mpath_export_t *made, atomic_flag *w
               "a buffer in memory of cuMemCreate lies in %" PRIu32 " pieces or more (%" PRIu64
               " bytes up to there), and other processes can open %s; its data goes through host memory, at about a "
               "tenth of the speed, as that of all others like it",
-              made->pieces, made->bytes, limit);
+              made->blocks, made->bytes, limit);
     return MPATH_DECLINED;
 }
 
 #define EXPORT_TEXT_OF(_number) #_number
 #define EXPORT_TEXT(_number) EXPORT_TEXT_OF(_number)
 
-/* Without the pieces' numbers in the identity, a range that was remapped in part would look the same. */
+/* Without the blocks' numbers in the identity, a range that was remapped in part would look the same. */
 static mpath_status_t export_walk(uint64_t end, mpath_export_t *made)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     uint64_t at               = made->base;
-    mpath_memory_piece_t piece;
+    mpath_memory_block_t block;
 
     made->bytes     = 0;
     made->buffer_id = 0;
-    for (made->pieces = 0; at < end; made->pieces++) {
-        if (made->pieces == MPATH_EXPORT_PIECES_MAX) {
-            return export_too_many(made, &warned, EXPORT_TEXT(MPATH_EXPORT_PIECES_MAX) "; larger pieces help");
+    for (made->blocks = 0; at < end; made->blocks++) {
+        if (made->blocks == MPATH_EXPORT_BLOCKS_MAX) {
+            return export_too_many(made, &warned, EXPORT_TEXT(MPATH_EXPORT_BLOCKS_MAX) "; larger pieces help");
         }
-        if ((mpath_memory_piece(at, &piece) != MPATH_OK) || (piece.base != at)) {
+        if ((mpath_memory_block(at, &block) != MPATH_OK) || (block.base != at)) {
             return MPATH_DECLINED;
         }
-        made->piece_bytes = (made->pieces == 0) ? piece.bytes : made->piece_bytes;
-        made->buffer_id   = made->buffer_id * 1000003 + piece.block_id;
-        made->bytes += piece.bytes;
-        at += piece.bytes;
+        made->block_bytes = (made->blocks == 0) ? block.bytes : made->block_bytes;
+        made->buffer_id   = made->buffer_id * 1000003 + block.block_id;
+        made->bytes += block.bytes;
+        at += block.bytes;
     }
     return MPATH_OK;
 }
@@ -332,7 +332,7 @@ static mpath_status_t export_fds(mpath_export_t *made)
 
     export_permit_fetching();
     do {
-        status = export_pieces_make(made, &refusal);
+        status = export_blocks_make(made, &refusal);
     } while ((status == MPATH_ERR_NO_MEMORY) && export_close_oldest());
     if (status == MPATH_OK) {
         made->how = MPATH_EXPORT_FDS;
@@ -340,7 +340,7 @@ static mpath_status_t export_fds(mpath_export_t *made)
     }
     if (status == MPATH_ERR_NO_MEMORY) {
         snprintf(limit, sizeof(limit), "%" PRIu64 ", half as many as this process may have files open (ulimit -n)",
-                 export_pieces_limit());
+                 export_blocks_limit());
         return export_too_many(made, &warned, limit);
     }
     return (refusal.call != NULL) ? export_refused(MPATH_EXPORT_FDS, made->base, refusal.call, refusal.result)
@@ -368,23 +368,23 @@ static mpath_status_t export_fabric(mpath_export_t *made)
 {
     static atomic_flag warned    = ATOMIC_FLAG_INIT;
     mpath_device_result_t result = MPATH_DEVICE_DONE;
-    mpath_memory_piece_t piece;
+    mpath_memory_block_t block;
 
-    if (made->pieces > MPATH_EXPORT_FABRIC_MAX) {
+    if (made->blocks > MPATH_EXPORT_FABRIC_MAX) {
         return export_too_many(
             made, &warned,
             EXPORT_TEXT(MPATH_EXPORT_FABRIC_MAX) " by fabric handles; memory that is made with POSIX file "
                                                  "descriptor handles, too, or in larger pieces, helps");
     }
-    for (uint32_t i = 0; (result == MPATH_DEVICE_DONE) && (i < made->pieces); i++) {
-        uint64_t at = made->base + i * made->piece_bytes;
+    for (uint32_t i = 0; (result == MPATH_DEVICE_DONE) && (i < made->blocks); i++) {
+        uint64_t at = made->base + i * made->block_bytes;
 
-        if ((mpath_memory_piece(at, &piece) != MPATH_OK) || (piece.base != at) ||
-            ((piece.bytes != made->piece_bytes) && (i + 1 < made->pieces))) {
+        if ((mpath_memory_block(at, &block) != MPATH_OK) || (block.base != at) ||
+            ((block.bytes != made->block_bytes) && (i + 1 < made->blocks))) {
             return export_too_many(made, &warned, "those of one size by fabric handles");
         }
         result              = mpath_device()->block_export_fabric(at, &made->handle.fabric[i]);
-        made->fabric_ids[i] = (uint32_t)piece.block_id;
+        made->fabric_ids[i] = (uint32_t)block.block_id;
     }
     if (result != MPATH_DEVICE_DONE) {
         return export_fabric_refused(result);
@@ -499,7 +499,7 @@ static int export_lookup(const mpath_export_t *made)
         if ((entry->base == made->base) && (entry->bytes == made->bytes) && (entry->buffer_id == made->buffer_id)) {
             return (int)index;
         }
-        /* Another extent over the same pieces is as good as this one and stays; anything else is gone. */
+        /* Another extent over the same blocks is as good as this one and stays; anything else is gone. */
         if (!mpath_export_is_mapped(entry)) {
             export_close(index);
         }
@@ -589,7 +589,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
         return MPATH_DECLINED;
     }
     memset(&made, 0, sizeof(made));
-    made.pieces    = 1;
+    made.blocks    = 1;
     made.base      = memory->base;
     made.bytes     = memory->bytes;
     made.buffer_id = memory->buffer_id;

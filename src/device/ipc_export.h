@@ -11,7 +11,7 @@
  *   pool     pool's file descriptor + pointer, if the      the pool must not reuse it: the owner's matter, as for
  *            pool was made with such handles               every reader of a freed buffer
  *   others   cannot: MPATH_DECLINED; data goes through host memory. So does VMM memory with
- *            neither kind of handle, and a buffer over more than MPATH_EXPORT_PIECES_MAX mappings, over more than half
+ *            neither kind of handle, and a buffer over more than MPATH_EXPORT_BLOCKS_MAX mappings, over more than half
  *            of the descriptors that the process may have, or with fabric handles over more than
  *            MPATH_EXPORT_FABRIC_MAX or over some of different sizes; a warning names the limit, once
  *
@@ -25,7 +25,7 @@
 #include "util/process.h"
 
 #define MPATH_EXPORTS_MAX 64
-#define MPATH_EXPORT_PIECES_MAX 4096
+#define MPATH_EXPORT_BLOCKS_MAX 4096
 #define MPATH_EXPORT_FABRIC_MAX 8
 
 typedef enum mpath_export_how {
@@ -39,16 +39,16 @@ typedef enum mpath_export_how {
 /* 640 bytes, no pointer that its reader follows. */
 typedef struct mpath_export {
     uint32_t how;             /* mpath_export_how_t */
-    uint32_t pieces;          /* of FDS and FABRIC: physical allocations behind one another */
+    uint32_t blocks;          /* of FDS and FABRIC: physical allocations behind one another */
     mpath_process_t owner;    /* 24 bytes */
     mpath_device_uuid_t uuid; /* of the device */
     uint64_t base;            /* in the owner: where the exported range begins */
     uint64_t bytes;           /* of the exported range */
     uint64_t buffer_id;       /* in the owner */
-    uint64_t piece_bytes;     /* of FABRIC: each piece but the last */
+    uint64_t block_bytes;     /* of FABRIC: each block but the last */
     union {
         mpath_device_ipc_t ipc;
-        int32_t list; /* of FDS: descriptor in the owner, of a file with the pieces (device/ipc_export.h) */
+        int32_t list; /* of FDS: descriptor in the owner, of a file with the blocks (device/ipc_export.h) */
         mpath_device_fabric_t fabric[MPATH_EXPORT_FABRIC_MAX];
         struct {
             int32_t fd;
@@ -85,26 +85,26 @@ static inline int mpath_export_has_small_pages(const mpath_export_t *export)
 }
 
 /*
- * The pieces of exports that are made of several physical allocations. Those with file descriptors are a list in a file
+ * The blocks of exports that are made of several physical allocations. Those with file descriptors are a list in a file
  * in memory of the owner, which importers fetch like the descriptors in it; fabric handles are in the export itself.
  */
 
-typedef struct mpath_export_piece {
+typedef struct mpath_export_block {
     uint64_t bytes;
     uint64_t id; /* another one for another physical allocation */
     int32_t fd;  /* in the owner */
     uint32_t reserved;
-} mpath_export_piece_t;
+} mpath_export_block_t;
 
-/* What the file begins with: the export that it is of, and so many pieces behind it. */
+/* What the file begins with: the export that it is of, and so many blocks behind it. */
 typedef struct mpath_export_list {
-    uint64_t magic, base, bytes, buffer_id, pieces;
+    uint64_t magic, base, bytes, buffer_id, blocks;
 } mpath_export_list_t;
 
 #define MPATH_EXPORT_LIST_MAGIC UINT64_C(0x6d70617468206c31)
 
 /*
- * Descriptors for the pieces from made->base on, and the list of them. A physical allocation has one descriptor,
+ * Descriptors for the blocks from made->base on, and the list of them. A physical allocation has one descriptor,
  * however many exports it is in. MPATH_ERR_NO_MEMORY, silent: that would take more than half of the descriptors that
  * the process may have; MPATH_DECLINED: the driver refuses, with the call and its result. Under the lock of the exports.
  */
@@ -113,12 +113,12 @@ typedef struct mpath_export_refusal {
     mpath_device_result_t result;
 } mpath_export_refusal_t;
 
-/* For importers: an array of export->pieces, to be freed. Errors, logged, as of mpath_import_get(). */
-mpath_status_t mpath_import_pieces(const mpath_export_t *export, mpath_export_piece_t **list_p);
+/* For importers: an array of export->blocks, to be freed. Errors, logged, as of mpath_import_get(). */
+mpath_status_t mpath_import_blocks(const mpath_export_t *export, mpath_export_block_t **list_p);
 
-/* Whether a piece of one export begins where the other one has another piece, or none that begins there. */
-int mpath_export_pieces_differ(const mpath_export_t *a, const mpath_export_piece_t *a_list, const mpath_export_t *b,
-                               const mpath_export_piece_t *b_list);
+/* Whether a block of one export begins where the other one has another block, or none that begins there. */
+int mpath_export_blocks_differ(const mpath_export_t *a, const mpath_export_block_t *a_list, const mpath_export_t *b,
+                               const mpath_export_block_t *b_list);
 
 /* For mpath_gpu_cleanup(). */
 void mpath_export_cleanup(void);

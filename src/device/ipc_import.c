@@ -47,19 +47,19 @@ static mpath_status_t import_status(const mpath_gpu_t *gpu, const mpath_export_t
                                          : import_refused(gpu, export, mpath_device()->failed_call(), result);
 }
 
-/* Maps one piece at `address`. Errors are logged. */
-static mpath_status_t import_map_piece(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_piece_t *list,
-                                       uint32_t piece, mpath_device_ptr_t address)
+/* Maps one block at `address`. Errors are logged. */
+static mpath_status_t import_map_block(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_block_t *list,
+                                       uint32_t block, mpath_device_ptr_t address)
 {
     const mpath_device_ops_t *ops = mpath_device();
-    const uint64_t bytes          = list[piece].bytes;
+    const uint64_t bytes          = list[block].bytes;
     mpath_device_result_t result;
     int fd;
 
     if (export->how == MPATH_EXPORT_FABRIC) {
-        result = ops->block_map_fabric(address, bytes, &export->handle.fabric[piece]);
+        result = ops->block_map_fabric(address, bytes, &export->handle.fabric[block]);
     } else {
-        fd = import_fd(&export->owner, list[piece].fd);
+        fd = import_fd(&export->owner, list[block].fd);
         if (fd < 0) {
             return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
         }
@@ -69,25 +69,25 @@ static mpath_status_t import_map_piece(mpath_gpu_t *gpu, const mpath_export_t *e
     return import_status(gpu, export, result);
 }
 
-static mpath_status_t import_map_pieces(mpath_gpu_t *gpu, const mpath_export_t *export,
-                                        const mpath_export_piece_t *list, mpath_import_mapping_t *mapping)
+static mpath_status_t import_map_blocks(mpath_gpu_t *gpu, const mpath_export_t *export,
+                                        const mpath_export_block_t *list, mpath_import_mapping_t *mapping)
 {
     const mpath_device_ops_t *ops = mpath_device();
     uint64_t mapped               = 0;
     mpath_status_t status;
-    uint32_t piece;
+    uint32_t block;
 
     status = import_status(gpu, export, ops->blocks_reserve(export->bytes, &mapping->address));
     if (status != MPATH_OK) {
         return status;
     }
     mapping->bytes = export->bytes;
-    for (piece = 0; piece < export->pieces; piece++) {
-        status = import_map_piece(gpu, export, list, piece, mapping->address + mapped);
+    for (block = 0; block < export->blocks; block++) {
+        status = import_map_block(gpu, export, list, block, mapping->address + mapped);
         if (status != MPATH_OK) {
             goto err_release;
         }
-        mapped += list[piece].bytes;
+        mapped += list[block].bytes;
     }
     status = import_status(gpu, export,
                            ops->blocks_allow(mapping->address, export->bytes, mpath_gpu_info_of(gpu)->ordinal));
@@ -187,8 +187,8 @@ static void import_unmap_pool(const mpath_export_t *export, const mpath_import_m
     }
 }
 
-/* `list`: of FDS and FABRIC (mpath_import_pieces()). Errors as of mpath_import_get(). */
-static mpath_status_t import_map(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_piece_t *list,
+/* `list`: of FDS and FABRIC (mpath_import_blocks()). Errors as of mpath_import_get(). */
+static mpath_status_t import_map(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_block_t *list,
                                  mpath_import_mapping_t *mapping)
 {
     mpath_status_t status;
@@ -208,7 +208,7 @@ static mpath_status_t import_map(mpath_gpu_t *gpu, const mpath_export_t *export,
         break;
     case MPATH_EXPORT_FDS:
     case MPATH_EXPORT_FABRIC:
-        status = import_map_pieces(gpu, export, list, mapping);
+        status = import_map_blocks(gpu, export, list, mapping);
         break;
     default:
         status = import_map_pool(gpu, export, mapping);
@@ -279,24 +279,24 @@ static int import_fd(const mpath_process_t *owner, int fd)
 }
 
 /* Whether the file is the list of the export, whose owner may have given it up. */
-static int list_read(int fd, const mpath_export_t *export, mpath_export_piece_t *list)
+static int list_read(int fd, const mpath_export_t *export, mpath_export_block_t *list)
 {
-    const ssize_t bytes = (ssize_t)(export->pieces * sizeof(*list));
+    const ssize_t bytes = (ssize_t)(export->blocks * sizeof(*list));
     mpath_export_list_t head;
     uint64_t sum = 0;
 
     if ((pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head)) || (head.magic != MPATH_EXPORT_LIST_MAGIC) ||
         (head.base != export->base) || (head.bytes != export->bytes) || (head.buffer_id != export->buffer_id) ||
-        (head.pieces != export->pieces) || (pread(fd, list, (size_t)bytes, sizeof(head)) != bytes)) {
+        (head.blocks != export->blocks) || (pread(fd, list, (size_t)bytes, sizeof(head)) != bytes)) {
         return 0;
     }
-    for (uint32_t i = 0; i < export->pieces; i++) {
+    for (uint32_t i = 0; i < export->blocks; i++) {
         sum += list[i].bytes;
     }
     return sum == export->bytes;
 }
 
-static mpath_status_t list_fetch(const mpath_export_t *export, mpath_export_piece_t *list)
+static mpath_status_t list_fetch(const mpath_export_t *export, mpath_export_block_t *list)
 {
     int fd = import_fd(&export->owner, export->handle.list), good;
 
@@ -307,34 +307,34 @@ static mpath_status_t list_fetch(const mpath_export_t *export, mpath_export_piec
     close(fd);
     if (!good) {
         mpath_error("the list of %" PRIu32 " pieces of GPU memory of process %" PRId64 " is no longer there",
-                    export->pieces, export->owner.pid);
+                    export->blocks, export->owner.pid);
         return MPATH_ERR_UNSUPPORTED;
     }
     return MPATH_OK;
 }
 
-mpath_status_t mpath_import_pieces(const mpath_export_t *export, mpath_export_piece_t **list_p)
+mpath_status_t mpath_import_blocks(const mpath_export_t *export, mpath_export_block_t **list_p)
 {
-    const uint32_t most = (export->how == MPATH_EXPORT_FDS) ? MPATH_EXPORT_PIECES_MAX : MPATH_EXPORT_FABRIC_MAX;
-    mpath_export_piece_t *list;
+    const uint32_t most = (export->how == MPATH_EXPORT_FDS) ? MPATH_EXPORT_BLOCKS_MAX : MPATH_EXPORT_FABRIC_MAX;
+    mpath_export_block_t *list;
     mpath_status_t status = MPATH_OK;
 
-    if ((export->pieces == 0) || (export->pieces > most)) {
-        mpath_error("an export names %" PRIu32 " pieces of GPU memory", export->pieces);
+    if ((export->blocks == 0) || (export->blocks > most)) {
+        mpath_error("an export names %" PRIu32 " pieces of GPU memory", export->blocks);
         return MPATH_ERR_PARAM;
     }
-    list = calloc(export->pieces, sizeof(*list));
+    list = calloc(export->blocks, sizeof(*list));
     if (list == NULL) {
-        mpath_error("no memory for the list of %" PRIu32 " pieces of GPU memory", export->pieces);
+        mpath_error("no memory for the list of %" PRIu32 " pieces of GPU memory", export->blocks);
         return MPATH_ERR_NO_MEMORY;
     }
     if (export->how == MPATH_EXPORT_FDS) {
         status = list_fetch(export, list);
     }
-    for (uint32_t i = 0; (export->how == MPATH_EXPORT_FABRIC) && (i < export->pieces); i++) {
-        uint64_t rest = export->bytes - i * export->piece_bytes;
+    for (uint32_t i = 0; (export->how == MPATH_EXPORT_FABRIC) && (i < export->blocks); i++) {
+        uint64_t rest = export->bytes - i * export->block_bytes;
 
-        list[i].bytes = (i + 1 < export->pieces) ? export->piece_bytes : rest;
+        list[i].bytes = (i + 1 < export->blocks) ? export->block_bytes : rest;
         list[i].id    = export->fabric_ids[i];
     }
     if (status != MPATH_OK) {
@@ -345,13 +345,13 @@ mpath_status_t mpath_import_pieces(const mpath_export_t *export, mpath_export_pi
     return MPATH_OK;
 }
 
-int mpath_export_pieces_differ(const mpath_export_t *a, const mpath_export_piece_t *a_list, const mpath_export_t *b,
-                               const mpath_export_piece_t *b_list)
+int mpath_export_blocks_differ(const mpath_export_t *a, const mpath_export_block_t *a_list, const mpath_export_t *b,
+                               const mpath_export_block_t *b_list)
 {
     uint64_t a_at = a->base, b_at = b->base;
     uint32_t i = 0, k = 0;
 
-    while ((i < a->pieces) && (k < b->pieces)) {
+    while ((i < a->blocks) && (k < b->blocks)) {
         if (a_at == b_at) {
             if ((a_list[i].id != b_list[k].id) || (a_list[i].bytes != b_list[k].bytes)) {
                 return 1;
@@ -379,7 +379,7 @@ struct mpath_import {
     mpath_import_t *next;
     mpath_gpu_t *gpu;
     mpath_export_t export;
-    mpath_export_piece_t *pieces; /* of mapped ones */
+    mpath_export_block_t *blocks; /* of mapped ones */
     mpath_import_mapping_t mapping;
     uint64_t used; /* clock of the last use */
     unsigned users;
@@ -411,7 +411,7 @@ static void import_close(mpath_import_t **at)
     imports.stamp++;
     imports.counts.entries--;
     import_unmap(entry->gpu, &entry->export, &entry->mapping);
-    free(entry->pieces);
+    free(entry->blocks);
     free(entry);
 }
 
@@ -434,7 +434,7 @@ static int import_is_same(const mpath_export_t *left, const mpath_export_t *righ
 
 /* Whether the entry's mapping has gone with its context, or the export shows that what it maps is gone. */
 static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *export,
-                           const mpath_export_piece_t *pieces)
+                           const mpath_export_block_t *blocks)
 {
     const mpath_export_t *mapped = &entry->export;
 
@@ -445,9 +445,9 @@ static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *ex
         (export->base >= mapped->base + mapped->bytes) || import_is_same(mapped, export)) {
         return 0;
     }
-    /* Extents over the same pieces of VMM memory are good both; everything else lives at one place only. */
+    /* Extents over the same blocks of VMM memory are good both; everything else lives at one place only. */
     return !mpath_export_is_mapped(mapped) || !mpath_export_is_mapped(export) ||
-           mpath_export_pieces_differ(mapped, entry->pieces, export, pieces) ||
+           mpath_export_blocks_differ(mapped, entry->blocks, export, blocks) ||
            ((mapped->base == export->base) && (mapped->bytes == export->bytes));
 }
 
@@ -467,12 +467,12 @@ static mpath_import_t *import_lookup(const mpath_export_t *export, const mpath_g
 }
 
 /* Retires what a new export shows to be stale. */
-static void import_retire_stale(const mpath_export_t *export, const mpath_export_piece_t *pieces)
+static void import_retire_stale(const mpath_export_t *export, const mpath_export_block_t *blocks)
 {
     mpath_import_t **at;
 
     for (at = &imports.first; *at != NULL;) {
-        if (!(*at)->stale && import_is_stale(*at, export, pieces)) {
+        if (!(*at)->stale && import_is_stale(*at, export, blocks)) {
             imports.counts.stale++;
             if (import_retire(at)) {
                 continue;
@@ -515,11 +515,11 @@ static mpath_status_t import_make(const mpath_export_t *export, mpath_gpu_t *gpu
     entry->export = *export;
     entry->gpu    = gpu;
     if (mpath_export_is_mapped(export)) {
-        status = mpath_import_pieces(export, &entry->pieces);
+        status = mpath_import_blocks(export, &entry->blocks);
     }
     if (status == MPATH_OK) {
-        import_retire_stale(export, entry->pieces);
-        status = import_map(gpu, export, entry->pieces, &entry->mapping);
+        import_retire_stale(export, entry->blocks);
+        status = import_map(gpu, export, entry->blocks, &entry->mapping);
     }
     return status;
 }
@@ -536,7 +536,7 @@ static mpath_status_t import_open(const mpath_export_t *export, mpath_gpu_t *gpu
     }
     status = import_make(export, gpu, entry);
     if (status != MPATH_OK) {
-        free(entry->pieces);
+        free(entry->blocks);
         free(entry);
         return status;
     }

@@ -5,7 +5,7 @@
  *
  * An entry is known by owner, base and device that opened it. When the owner has freed the allocation and the address
  * belongs to a new one, the export carries another buffer id and handle: the old mapping is closed and the new one
- * opened, without anybody asking for it; so it is with extents of which a piece has been mapped anew. Entries in use
+ * opened, without anybody asking for it; so it is with extents of which a block has been mapped anew. Entries in use
  * (between get and put) are never closed by the cache.
  *
  * Closing is safe after the owner has ended: the driver keeps the memory until the last mapping goes.

@@ -79,27 +79,27 @@ int mpath_memory_is_programs(const void *address, size_t bytes)
     return 0;
 }
 
-mpath_status_t mpath_memory_piece(uint64_t address, mpath_memory_piece_t *piece)
+mpath_status_t mpath_memory_block(uint64_t address, mpath_memory_block_t *block)
 {
     const mpath_device_ops_t *ops = mpath_device();
 
-    return ((ops != NULL) && (ops->memory_piece != NULL)) ? ops->memory_piece(address, piece) : MPATH_ERR_PARAM;
+    return ((ops != NULL) && (ops->memory_block != NULL)) ? ops->memory_block(address, block) : MPATH_ERR_PARAM;
 }
 
 /* Counts the mappings under a VMM buffer; 0: it reaches beyond mapped memory or onto another device. */
-static int memory_count_pieces(uint64_t end, const mpath_memory_t *memory)
+static int memory_count_blocks(uint64_t end, const mpath_memory_t *memory)
 {
     uint64_t at = memory->base + memory->bytes;
-    mpath_memory_piece_t piece;
-    int pieces;
+    mpath_memory_block_t block;
+    int blocks;
 
-    for (pieces = 1; at < end; pieces++) {
-        if ((mpath_memory_piece(at, &piece) != MPATH_OK) || (piece.base != at) || (piece.device != memory->device)) {
+    for (blocks = 1; at < end; blocks++) {
+        if ((mpath_memory_block(at, &block) != MPATH_OK) || (block.base != at) || (block.device != memory->device)) {
             return 0;
         }
-        at += piece.bytes;
+        at += block.bytes;
     }
-    return pieces;
+    return blocks;
 }
 
 mpath_status_t mpath_memory_find(const void *address, size_t bytes, mpath_memory_t *memory)
@@ -120,9 +120,9 @@ mpath_status_t mpath_memory_find(const void *address, size_t bytes, mpath_memory
         return mpath_device_status(result);
     }
     if (!mpath_memory_on_host(made.kind)) {
-        made.pieces = 1;
+        made.blocks = 1;
         if (bytes > made.bytes - (at - made.base)) {
-            made.pieces = (made.kind == MPATH_MEMORY_VMM) ? memory_count_pieces(at + bytes, &made) : 0;
+            made.blocks = (made.kind == MPATH_MEMORY_VMM) ? memory_count_blocks(at + bytes, &made) : 0;
         }
     }
     *memory = made;
@@ -137,7 +137,7 @@ mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_me
     if (status != MPATH_OK) {
         return status;
     }
-    if (!mpath_memory_on_host(made.kind) && (made.pieces == 0)) {
+    if (!mpath_memory_on_host(made.kind) && (made.blocks == 0)) {
         mpath_error("the buffer of %zu bytes at %p reaches beyond its allocation in %s memory of GPU %d: %" PRIu64
                     " bytes at 0x%" PRIx64,
                     bytes, address, mpath_memory_kind_name(made.kind), made.device, made.bytes, made.base);

@@ -28,7 +28,7 @@ typedef struct mpath_memory {
     uint64_t base;                  /* first address of the allocation that holds the buffer's first byte */
     uint64_t bytes;                 /* of that allocation */
     uint64_t buffer_id;             /* of that allocation: never given twice in a process */
-    int pieces;                     /* 1: the buffer lies inside that allocation; more: it spans several (VMM only) */
+    int blocks;                     /* 1: the buffer lies inside that allocation; more: it spans several (VMM only) */
     int exportable;                 /* mpath_export_make() can name it to other processes */
     int fabric;                     /* VMM: only by fabric handles */
 } mpath_memory_t;
@@ -50,18 +50,18 @@ const char *mpath_memory_kind_name(mpath_memory_kind_t kind);
  */
 mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory);
 
-/* The same without that error: device memory that the buffer reaches beyond has 0 pieces. */
+/* The same without that error: device memory that the buffer reaches beyond has 0 blocks. */
 mpath_status_t mpath_memory_find(const void *address, size_t bytes, mpath_memory_t *memory);
 
 /* One mapping of VMM memory: a physical allocation, or a part of one, at consecutive addresses. */
-typedef struct mpath_memory_piece {
+typedef struct mpath_memory_block {
     uint64_t base, bytes;
     uint64_t block_id; /* of the physical allocation: never given twice in a process */
     int device;
-} mpath_memory_piece_t;
+} mpath_memory_block_t;
 
 /* The mapping around an address of VMM memory. MPATH_ERR_PARAM, silent, when it is no mapped device memory. */
-mpath_status_t mpath_memory_piece(uint64_t address, mpath_memory_piece_t *piece);
+mpath_status_t mpath_memory_block(uint64_t address, mpath_memory_block_t *block);
 
 /*
  * Whether the `bytes` bytes at `address` are variables of the program or lie in its heap below the program break: no driver gives

@@ -8,7 +8,7 @@
  * was in the call before.
  *
  * What is fastest for pairs that can go from GPU to GPU is predicted from the bytes through the busiest port and the
- * rates of this machine, all of which every rank has alike. Then the order of the pieces of the engines, and the share
+ * rates of this machine, all of which every rank has alike. Then the order of the fragments of the engines, and the share
  * that the host has of a hot receiver.
  *
  * What goes through the host: that share, the slots in host memory that it needs (where one rank cannot have these, none
@@ -241,7 +241,7 @@ uint64_t mpath_host_share_bytes(const mpath_host_share_t *share)
 
 /*
  * Pairs of less than the first go with the kernel even when engines carry the others. So do those of less than the second
- * or third, where it is predicted to save so many percent: an engine begins each piece some time after the one before,
+ * or third, where it is predicted to save so many percent: an engine begins each fragment some time after the one before,
  * but the kernel takes multiprocessors from the application.
  */
 static const uint64_t engine_least[] = {1u << 20, 2u << 20, 4u << 20};
@@ -276,14 +276,14 @@ static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least
     *load = (mpath_peer_load_t){0};
     for (int rank = 0; rank < gpu->size; rank++) {
         uint64_t out = 0, in = 0;
-        unsigned pieces = 0;
+        unsigned fragments = 0;
 
         for (int peer = 0; peer < gpu->size; peer++) {
             uint64_t sent = gpu_bytes(gpu, rank, peer), received = gpu_bytes(gpu, peer, rank);
 
             if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes) && (sent < end_bytes)) {
                 out += sent;
-                pieces++;
+                fragments++;
             }
             in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes) && (received < end_bytes)) ? received
                                                                                                              : 0;
@@ -291,7 +291,7 @@ static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least
         load->port_bytes = (out > load->port_bytes) ? out : load->port_bytes;
         load->port_bytes = (in > load->port_bytes) ? in : load->port_bytes;
         load->both_bytes = (in + out > load->both_bytes) ? in + out : load->both_bytes;
-        load->pieces     = (pieces > load->pieces) ? pieces : load->pieces;
+        load->fragments  = (fragments > load->fragments) ? fragments : load->fragments;
     }
 }
 
@@ -347,7 +347,7 @@ static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
                                     : 0;
         decided->engine_ranks |= (decided->by_engine[i] > 0) ? 1ull << (i / gpu->size) : 0;
     }
-    mpath_peer_order_rates(&gpu->rates, &rates.port_bps, &rates.piece_ns);
+    mpath_peer_order_rates(&gpu->rates, &rates.port_bps, &rates.fragment_ns);
     mpath_order_compute(gpu->order, decided->by_engine, &rates);
 }
 
@@ -361,12 +361,12 @@ static uint64_t longer(uint64_t a, uint64_t b)
     return (a > b) ? a : b;
 }
 
-/* Nothing with engines is faster than everything in one piece. */
+/* Nothing with engines is faster than everything in one fragment. */
 static uint64_t whole_ns(const mpath_gpu_coll_t *gpu, const mpath_peer_load_t *all)
 {
     mpath_peer_load_t whole = *all;
 
-    whole.pieces = 1;
+    whole.fragments = 1;
     return mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &whole);
 }
 
@@ -537,7 +537,7 @@ static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share, int 
     }
     share->port_ns = mpath_peer_predict_ns(
         &gpu->rates, MPATH_PEER_PUSH,
-        &(mpath_peer_load_t){.port_bytes = share->hot_bytes, .both_bytes = share->hot_bytes + of_hot, .pieces = 1});
+        &(mpath_peer_load_t){.port_bytes = share->hot_bytes, .both_bytes = share->hot_bytes + of_hot, .fragments = 1});
     *senders_p = senders;
     return hot;
 }

@@ -295,9 +295,9 @@ int mpath_gpu_exchange_pays(const mpath_peer_rates_t *rates, int ranks, uint64_t
     uint64_t port_bytes     = (sent > received) ? sent : received;
     mpath_peer_load_t plain = {.port_bytes = port_bytes + 1, /* 0 takes no time */
                                .both_bytes = sent + received + 1,
-                               .pieces     = (unsigned)ranks - 1};
+                               .fragments  = (unsigned)ranks - 1};
     mpath_peer_load_t twice = {
-        .port_bytes = 2 * plain.port_bytes, .both_bytes = 2 * plain.both_bytes, .pieces = plain.pieces};
+        .port_bytes = 2 * plain.port_bytes, .both_bytes = 2 * plain.both_bytes, .fragments = plain.fragments};
     uint64_t more_ns = mpath_peer_predict_ns(rates, MPATH_PEER_KERNEL, &twice) -
                        mpath_peer_predict_ns(rates, MPATH_PEER_KERNEL, &plain) +
                        received / 1000 * EXCHANGE_COPY_FS / 1000;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Alltoallv on device memory: the board, what a rank tells of its buffers, the order of the steps, and what a rank starts:
- * one kernel for its small pairs, the pieces of its large pairs in order for the copy engine, what it sends to itself,
+ * one kernel for its small pairs, the fragments of its large pairs in order for the copy engine, what it sends to itself,
  * and its staged messages.
  *
  * Help: a kernel on few multiprocessors that writes a part of what copy engines push. An engine leaves the port of its GPU
- * idle for some microseconds between two pieces, which the stores of a kernel can fill; while both are at work they share
- * the port. Two H200 carry 362 GB/s by engines in pieces of 8 MiB with a kernel that writes as much, where the engines
+ * idle for some microseconds between two fragments, which the stores of a kernel can fill; while both are at work they share
+ * the port. Two H200 carry 362 GB/s by engines in fragments of 8 MiB with a kernel that writes as much, where the engines
  * alone reach 326 (doc/benchmarks/2026-11-22-h200.md). What it is worth depends on the machine, so it is tried, by
  * kind of call (tune/trial.h), beginning with what others have found (node/kept.h).
  */
@@ -339,7 +339,7 @@ static mpath_status_t gpu_coll_wait(mpath_gpu_coll_t *gpu)
 }
 
 /*
- * Engines that start within 5 us of each other keep step; who is later meets the copies of others at every piece. A rank
+ * Engines that start within 5 us of each other keep step; who is later meets the copies of others at every fragment. A rank
  * that has not come by then is not waited for.
  */
 #define MEET_NS 30000u
@@ -351,8 +351,8 @@ static mpath_status_t gpu_coll_order_create(mpath_gpu_coll_t *gpu)
     if (status != MPATH_OK) {
         return status;
     }
-    gpu->engine_pieces = calloc(mpath_order_max_pieces(gpu->order), sizeof(*gpu->engine_pieces));
-    if (gpu->engine_pieces == NULL) {
+    gpu->engine_fragments = calloc(mpath_order_max_fragments(gpu->order), sizeof(*gpu->engine_fragments));
+    if (gpu->engine_fragments == NULL) {
         mpath_error("no memory for the pieces of device buffers; they go through the host");
         return MPATH_ERR_NO_MEMORY;
     }
@@ -374,21 +374,21 @@ static mpath_device_ptr_t mine(const char *buffer, uint64_t offset)
     return (mpath_device_ptr_t)(uintptr_t)(buffer + offset);
 }
 
-/* The pieces of this rank's engine, in the order that all GPUs follow together. */
-static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, uint64_t *bytes_p)
+/* The fragments of this rank's engine, in the order that all GPUs follow together. */
+static uint32_t make_fragments(mpath_gpu_coll_t *gpu, const mpath_call_t *call, uint64_t *bytes_p)
 {
-    const mpath_order_piece_t *pieces;
+    const mpath_order_fragment_t *fragments;
     uint32_t count;
 
-    pieces = mpath_order_pieces(gpu->order, gpu->me, &count);
+    fragments = mpath_order_fragments(gpu->order, gpu->me, &count);
     for (uint32_t i = 0; i < count; i++) {
-        int peer = pieces[i].destination;
+        int peer = fragments[i].destination;
 
-        gpu->engine_pieces[i] = (mpath_peer_piece_t){.target = theirs(gpu, peer) + pieces[i].offset,
-                                                     .source = mine(gpu->send.buffer, call->send_offsets[peer]) +
-                                                               pieces[i].offset,
-                                                     .bytes = pieces[i].bytes};
-        *bytes_p += pieces[i].bytes;
+        gpu->engine_fragments[i] = (mpath_peer_fragment_t){.target = theirs(gpu, peer) + fragments[i].offset,
+                                                           .source = mine(gpu->send.buffer, call->send_offsets[peer]) +
+                                                                     fragments[i].offset,
+                                                           .bytes = fragments[i].bytes};
+        *bytes_p += fragments[i].bytes;
     }
     gpu->counters.engine_bytes += *bytes_p;
     return count;
@@ -402,7 +402,7 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     mpath_status_t status;
     uint32_t count;
 
-    count = gpu->decided.pushes ? make_pieces(gpu, call, &bytes) : 0;
+    count = gpu->decided.pushes ? make_fragments(gpu, call, &bytes) : 0;
     if (count == 0) {
         return MPATH_OK;
     }
@@ -419,7 +419,7 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     (void)mpath_board_meet(&gpu->board, gpu->number, gpu->decided.engine_ranks, MEET_NS);
     gpu_span_begin(gpu, GPU_SPAN_ENGINE, bytes);
     mpath_gpu_coll_lock();
-    status = mpath_peer_engine(gpu->engine_stream, gpu->engine_pieces, count, done);
+    status = mpath_peer_engine(gpu->engine_stream, gpu->engine_fragments, count, done);
     if ((status == MPATH_OK) && gpu->posts) {
         status = mpath_stream_mark(gpu->engine_stream, &gpu->engine_mark);
     }
@@ -427,8 +427,8 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     return status;
 }
 
-/* One kernel for some pieces; writes this rank's word at its end. */
-static mpath_status_t start_pieces(mpath_gpu_coll_t *gpu, mpath_stream_t *stream, unsigned count, unsigned ctas)
+/* One kernel for some fragments; writes this rank's word at its end. */
+static mpath_status_t start_fragments(mpath_gpu_coll_t *gpu, mpath_stream_t *stream, unsigned count, unsigned ctas)
 {
     mpath_board_words_t *words       = &gpu->board.words[gpu->me];
     const mpath_kernel_word_t done   = {.address = mpath_board_device(&gpu->board, &words->kernel_done),
@@ -436,12 +436,12 @@ static mpath_status_t start_pieces(mpath_gpu_coll_t *gpu, mpath_stream_t *stream
     const mpath_peer_number_t number = {.word    = &words->number,
                                         .address = mpath_board_device(&gpu->board, &words->number)};
     const mpath_launch_copy_t launch = {
-        .pieces = gpu->pieces, .pieces_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
+        .pieces = gpu->fragments, .pieces_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
     mpath_status_t status;
     uint64_t bytes = 0;
 
     for (unsigned i = 0; i < count; i++) {
-        bytes += gpu->pieces[i].bytes;
+        bytes += gpu->fragments[i].bytes;
     }
     gpu->kernel_started = 1;
     gpu_span_begin(gpu, GPU_SPAN_KERNEL, bytes);
@@ -468,7 +468,7 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         uint64_t bytes = (gpu_way(gpu, gpu->me, to) == WAY_KERNEL) ? end : gpu_helped_bytes(gpu, gpu->me, to);
 
         if (bytes > 0) {
-            gpu->pieces[count++] = (mpath_kernel_piece_t){
+            gpu->fragments[count++] = (mpath_kernel_piece_t){
                 .target = theirs(gpu, to) + end - bytes,
                 .source = mine(gpu->send.buffer, call->send_offsets[to] + end - bytes),
                 .bytes  = bytes};
@@ -479,33 +479,34 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         return MPATH_OK;
     }
     if ((!gpu->decided.pushes || helps) && (call->send_bytes[gpu->me] > 0) && (gpu->receive.gpu == gpu->send.gpu)) {
-        gpu->pieces[count++] = (mpath_kernel_piece_t){.target = mine(gpu->receive.buffer, call->recv_offsets[gpu->me]),
-                                                      .source = mine(gpu->send.buffer, call->send_offsets[gpu->me]),
-                                                      .bytes  = call->send_bytes[gpu->me]};
-        gpu->self_started    = -1; /* done with the kernel */
+        gpu->fragments[count++] = (mpath_kernel_piece_t){
+            .target = mine(gpu->receive.buffer, call->recv_offsets[gpu->me]),
+            .source = mine(gpu->send.buffer, call->send_offsets[gpu->me]),
+            .bytes  = call->send_bytes[gpu->me]};
+        gpu->self_started = -1; /* done with the kernel */
         ctas += helps ? MPATH_PEER_LOCAL_CTAS : 0;
     }
     status = mpath_stream_get(gpu->send.gpu, gpu->first_stream + 1, &stream);
-    return (status == MPATH_OK) ? start_pieces(gpu, stream, count, ctas) : status;
+    return (status == MPATH_OK) ? start_fragments(gpu, stream, count, ctas) : status;
 }
 
 /* What a rank sends to itself within a GPU: a kernel on few multiprocessors, beside engines at work between GPUs. */
-static mpath_status_t start_local(mpath_gpu_coll_t *gpu, const mpath_kernel_piece_t *piece)
+static mpath_status_t start_local(mpath_gpu_coll_t *gpu, const mpath_kernel_piece_t *fragment)
 {
     const mpath_launch_copy_t launch = {
-        .pieces = piece, .pieces_count = 1, .ctas = MPATH_PEER_LOCAL_CTAS, .mark_p = &gpu->self_mark};
+        .pieces = fragment, .pieces_count = 1, .ctas = MPATH_PEER_LOCAL_CTAS, .mark_p = &gpu->self_mark};
     mpath_status_t status;
 
     if (!gpu->kernel_started && mpath_kernels_usable(gpu->send.gpu)) {
-        gpu->pieces[0]                     = *piece;
+        gpu->fragments[0]                  = *fragment;
         gpu->self_started                  = -1; /* done with the kernel */
         gpu->spans[GPU_SPAN_SELF].began_ns = 0;
-        return start_pieces(gpu, gpu->self_stream, 1, MPATH_PEER_LOCAL_CTAS);
+        return start_fragments(gpu, gpu->self_stream, 1, MPATH_PEER_LOCAL_CTAS);
     }
     mpath_gpu_coll_lock();
     status = mpath_launch_copy(gpu->self_stream, &launch);
     if (status == MPATH_ERR_UNSUPPORTED) {
-        status = mpath_stream_copy(gpu->self_stream, piece->target, piece->source, (size_t)piece->bytes);
+        status = mpath_stream_copy(gpu->self_stream, fragment->target, fragment->source, (size_t)fragment->bytes);
         if (status == MPATH_OK) {
             status = mpath_stream_mark(gpu->self_stream, &gpu->self_mark);
         }
@@ -638,10 +639,10 @@ static const unsigned shares[] = {0, 30, 12};
 #define HELP_GRAIN_BYTES (UINT64_C(64) << 10)
 
 /*
- * From how many pieces of an engine on there is something to fill (a single one was not faster with any help), and from
+ * From how many fragments of an engine on there is something to fill (a single one was not faster with any help), and from
  * what part of its time.
  */
-#define HELP_LEAST_PIECES 3u
+#define HELP_LEAST_FRAGMENTS 3u
 #define HELP_LEAST_GAPS_PERCENT 2u
 
 static void gpu_help_destroy(mpath_gpu_coll_t *gpu)
@@ -661,18 +662,18 @@ static int is_possible(const mpath_gpu_coll_t *gpu)
     return possible;
 }
 
-/* The most pieces of a rank whose messages are not cut. */
-static unsigned most_pieces(const mpath_gpu_coll_t *gpu)
+/* The most fragments of a rank whose messages are not cut. */
+static unsigned most_fragments(const mpath_gpu_coll_t *gpu)
 {
     unsigned most = 0;
 
     for (int rank = 0; rank < gpu->size; rank++) {
-        unsigned pieces = 0;
+        unsigned fragments = 0;
 
         for (int peer = 0; peer < gpu->size; peer++) {
-            pieces += (gpu_way(gpu, rank, peer) == WAY_PUSH) ? 1 : 0;
+            fragments += (gpu_way(gpu, rank, peer) == WAY_PUSH) ? 1 : 0;
         }
-        most = (pieces > most) ? pieces : most;
+        most = (fragments > most) ? fragments : most;
     }
     return most;
 }
@@ -683,7 +684,7 @@ static int has_gaps(const mpath_gpu_coll_t *gpu)
     const gpu_decided_t *decided = &gpu->decided;
 
     return (decided->order_ns - decided->bound_ns >= decided->order_ns / 100 * HELP_LEAST_GAPS_PERCENT) &&
-           (most_pieces(gpu) >= HELP_LEAST_PIECES);
+           (most_fragments(gpu) >= HELP_LEAST_FRAGMENTS);
 }
 
 /* Calls of a kind begin. */
@@ -829,11 +830,11 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->known        = calloc(MPATH_BOARD_SIDES * size, sizeof(*gpu->known));
     gpu->refused      = calloc(cells, sizeof(*gpu->refused));
     gpu->devices      = calloc(MPATH_BOARD_SIDES * size, sizeof(*gpu->devices));
-    gpu->pieces       = calloc(size, sizeof(*gpu->pieces));
+    gpu->fragments    = calloc(size, sizeof(*gpu->fragments));
     gpu->turns.places = calloc(size, sizeof(*gpu->turns.places));
     gpu->staged_send  = calloc(2 * size, sizeof(*gpu->staged_send));
     if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
-        (gpu->pieces == NULL) || (gpu->turns.places == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
+        (gpu->fragments == NULL) || (gpu->turns.places == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
     }
@@ -884,10 +885,10 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->known);
     free(gpu->refused);
     free(gpu->devices);
-    free(gpu->pieces);
+    free(gpu->fragments);
     free(gpu->turns.places);
     free(gpu->staged_send);
-    free(gpu->engine_pieces);
+    free(gpu->engine_fragments);
     free(gpu->decided.generations);
     free(gpu->decided.demand);
     free(gpu->decided.ways);

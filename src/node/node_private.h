@@ -140,9 +140,9 @@ struct mpath_gpu_coll {
     gpu_refused_t *refused;  /* [opener][owner] */
     int32_t *devices;        /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
     mpath_order_t *order;
-    mpath_peer_piece_t *engine_pieces;                    /* room for all pieces of an order */
+    mpath_peer_fragment_t *engine_fragments;              /* room for all fragments of an order */
     mpath_peer_again_t *again;                            /* NULL: no memory for it */
-    mpath_kernel_piece_t *pieces;                         /* [n] */
+    mpath_kernel_piece_t *fragments;                      /* [n] */
     mpath_staged_message_t *staged_send, *staged_receive; /* [n] */
 
     gpu_span_t spans[GPU_SPANS];
@@ -217,7 +217,7 @@ int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uin
 
 /*
  * node/choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the
- * host's share and the order of the engines' pieces.
+ * host's share and the order of the engines' fragments.
  */
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
 

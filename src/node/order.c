@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pieces that end within so much of each other end together: what follows them is chosen at one time. */
+/* Fragments that end within so much of each other end together: what follows them is chosen at one time. */
 #define TOGETHER_NS 1000u
 
 /* A receiver is hot if it has so many percent of what the hottest one has to come. */
@@ -33,24 +33,24 @@ typedef struct order_rule {
 
 /*
  * One after the other until a time is near the bound. An earlier one is kept unless a later one is shorter by a 128th: a
- * port with several senders is never idle between two, and pieces cost something. Hot receivers want the first rules,
+ * port with several senders is never idle between two, and fragments cost something. Hot receivers want the first rules,
  * irregular matrices the last ones.
  */
 static const order_rule_t rules[] = {{3, 1, 0, 0}, {1, 0, 0, 0}, {1, 0, 1, 0},
                                      {1, 0, 0, 8}, {1, 0, 1, 8}, {1, 0, 1, MAX_PARTS}};
 
 typedef struct order_list {
-    mpath_order_piece_t *pieces; /* [n][n + 2 * MAX_PARTS] */
-    uint32_t *counts;            /* [n] */
+    mpath_order_fragment_t *fragments; /* [n][n + 2 * MAX_PARTS] */
+    uint32_t *counts;                  /* [n] */
     uint64_t time_ns;
 } order_list_t;
 
 typedef struct order_sender {
     uint64_t todo;     /* mask of destinations to which not all is under way */
     uint64_t rest_ns;  /* of what it has not begun, alone on a port */
-    uint64_t left_ns;  /* of the piece that it is at */
+    uint64_t left_ns;  /* of the fragment that it is at */
     uint64_t begin_ns; /* when that moves its first bytes */
-    int destination;   /* of that piece; -1: it is free */
+    int destination;   /* of that fragment; -1: it is free */
 } order_sender_t;
 
 typedef struct order_receiver {
@@ -62,21 +62,21 @@ typedef struct order_receiver {
 
 struct mpath_order {
     int num_ranks;
-    uint32_t max_pieces;   /* of a rank */
-    uint64_t *begun;       /* [n][n] bytes in pieces so far */
-    uint64_t bytes_per_us; /* of a port */
+    uint32_t max_fragments; /* of a rank */
+    uint64_t *begun;        /* [n][n] bytes in fragments so far */
+    uint64_t bytes_per_us;  /* of a port */
     order_sender_t *senders;
     order_receiver_t *receivers;
-    uint64_t piece_ns, bound_ns, bound_bytes;
+    uint64_t fragment_ns, bound_ns, bound_bytes;
     order_list_t lists[2];
     int best; /* of the lists */
 };
 
-static int list_create(order_list_t *list, size_t size, uint32_t max_pieces)
+static int list_create(order_list_t *list, size_t size, uint32_t max_fragments)
 {
-    list->pieces = calloc(size * max_pieces, sizeof(*list->pieces));
-    list->counts = calloc(size, sizeof(*list->counts));
-    return (list->pieces != NULL) && (list->counts != NULL);
+    list->fragments = calloc(size * max_fragments, sizeof(*list->fragments));
+    list->counts    = calloc(size, sizeof(*list->counts));
+    return (list->fragments != NULL) && (list->counts != NULL);
 }
 
 mpath_status_t mpath_order_create(int num_ranks, mpath_order_t **order_p)
@@ -87,14 +87,14 @@ mpath_status_t mpath_order_create(int num_ranks, mpath_order_t **order_p)
     if (order == NULL) {
         goto err_no_memory;
     }
-    order->num_ranks  = num_ranks;
-    order->max_pieces = (uint32_t)num_ranks + 2 * MAX_PARTS;
-    order->begun      = calloc(size * size, sizeof(*order->begun));
-    order->senders    = calloc(size, sizeof(*order->senders));
-    order->receivers  = calloc(size, sizeof(*order->receivers));
+    order->num_ranks     = num_ranks;
+    order->max_fragments = (uint32_t)num_ranks + 2 * MAX_PARTS;
+    order->begun         = calloc(size * size, sizeof(*order->begun));
+    order->senders       = calloc(size, sizeof(*order->senders));
+    order->receivers     = calloc(size, sizeof(*order->receivers));
     if ((order->begun == NULL) || (order->senders == NULL) || (order->receivers == NULL) ||
-        !list_create(&order->lists[0], size, order->max_pieces) ||
-        !list_create(&order->lists[1], size, order->max_pieces)) {
+        !list_create(&order->lists[0], size, order->max_fragments) ||
+        !list_create(&order->lists[1], size, order->max_fragments)) {
         mpath_order_destroy(order);
         goto err_no_memory;
     }
@@ -110,7 +110,7 @@ void mpath_order_destroy(mpath_order_t *order)
 {
     if (order != NULL) {
         for (int i = 0; i < 2; i++) {
-            free(order->lists[i].pieces);
+            free(order->lists[i].fragments);
             free(order->lists[i].counts);
         }
         free(order->begun);
@@ -120,17 +120,17 @@ void mpath_order_destroy(mpath_order_t *order)
     }
 }
 
-const mpath_order_piece_t *mpath_order_pieces(const mpath_order_t *order, int source, uint32_t *count_p)
+const mpath_order_fragment_t *mpath_order_fragments(const mpath_order_t *order, int source, uint32_t *count_p)
 {
     const order_list_t *list = &order->lists[order->best];
 
     *count_p = list->counts[source];
-    return list->pieces + (size_t)source * order->max_pieces;
+    return list->fragments + (size_t)source * order->max_fragments;
 }
 
-uint32_t mpath_order_max_pieces(const mpath_order_t *order)
+uint32_t mpath_order_max_fragments(const mpath_order_t *order)
 {
-    return order->max_pieces;
+    return order->max_fragments;
 }
 
 uint64_t mpath_order_time_ns(const mpath_order_t *order)
@@ -196,7 +196,7 @@ static int is_better(const mpath_order_t *order, int j, int k, const order_rule_
     return (a->rest_ns != b->rest_ns) ? (a->rest_ns > b->rest_ns) : (a->senders < b->senders);
 }
 
-/* What a piece takes of what is left of a message; a rest of less than half a part goes with the last one. */
+/* What a fragment takes of what is left of a message; a rest of less than half a part goes with the last one. */
 static uint64_t cut(const mpath_order_t *order, const order_rule_t *rule, uint64_t left)
 {
     uint64_t part;
@@ -216,12 +216,12 @@ static void note_sender(order_receiver_t *receiver, const order_sender_t *sender
     receiver->busiest_ns = (work_ns > receiver->busiest_ns) ? work_ns : receiver->busiest_ns;
 }
 
-/* The next piece of a free sender, or more of the one before; of equal receivers the next rank after it. */
-static void begin_piece(mpath_order_t *order, const uint64_t *demand, int i, const order_rule_t *rule,
-                        uint64_t hottest_ns, order_list_t *list)
+/* The next fragment of a free sender, or more of the one before; of equal receivers the next rank after it. */
+static void begin_fragment(mpath_order_t *order, const uint64_t *demand, int i, const order_rule_t *rule,
+                           uint64_t hottest_ns, order_list_t *list)
 {
-    mpath_order_piece_t *pieces = list->pieces + (size_t)i * order->max_pieces;
-    order_sender_t *sender      = &order->senders[i];
+    mpath_order_fragment_t *fragments = list->fragments + (size_t)i * order->max_fragments;
+    order_sender_t *sender            = &order->senders[i];
     int n = order->num_ranks, best = -1;
     uint64_t *begun, bytes;
 
@@ -235,11 +235,11 @@ static void begin_piece(mpath_order_t *order, const uint64_t *demand, int i, con
     begun            = &order->begun[i * n + best];
     bytes            = cut(order, rule, demand[i * n + best] - *begun);
     sender->begin_ns = list->time_ns;
-    if ((list->counts[i] > 0) && (pieces[list->counts[i] - 1].destination == best)) {
-        pieces[list->counts[i] - 1].bytes += bytes;
+    if ((list->counts[i] > 0) && (fragments[list->counts[i] - 1].destination == best)) {
+        fragments[list->counts[i] - 1].bytes += bytes;
     } else {
-        pieces[list->counts[i]++] = (mpath_order_piece_t){.destination = best, .offset = *begun, .bytes = bytes};
-        sender->begin_ns += order->piece_ns;
+        fragments[list->counts[i]++] = (mpath_order_fragment_t){.destination = best, .offset = *begun, .bytes = bytes};
+        sender->begin_ns += order->fragment_ns;
     }
     *begun += bytes;
     sender->todo &= (*begun == demand[i * n + best]) ? ~(1ull << best) : UINT64_MAX;
@@ -251,7 +251,7 @@ static void begin_piece(mpath_order_t *order, const uint64_t *demand, int i, con
 }
 
 /* All that are free begin: who has most to send first. */
-static void begin_pieces(mpath_order_t *order, const uint64_t *demand, const order_rule_t *rule, order_list_t *list)
+static void begin_fragments(mpath_order_t *order, const uint64_t *demand, const order_rule_t *rule, order_list_t *list)
 {
     uint64_t hottest_ns = 0;
     int n               = order->num_ranks, next;
@@ -276,12 +276,12 @@ static void begin_pieces(mpath_order_t *order, const uint64_t *demand, const ord
             }
         }
         if (next >= 0) {
-            begin_piece(order, demand, next, rule, hottest_ns, list);
+            begin_fragment(order, demand, next, rule, hottest_ns, list);
         }
     } while (next >= 0);
 }
 
-/* Until the next piece moves its first bytes or its last one; 0 and no sender at work: all is done. */
+/* Until the next fragment moves its first bytes or its last one; 0 and no sender at work: all is done. */
 static uint64_t find_step(mpath_order_t *order, uint64_t now_ns, int *working_p)
 {
     uint64_t step_ns = UINT64_MAX;
@@ -344,7 +344,7 @@ static void run_list(mpath_order_t *order, const uint64_t *demand, const order_r
     while (working) {
         uint64_t step_ns;
 
-        begin_pieces(order, demand, rule, list);
+        begin_fragments(order, demand, rule, list);
         step_ns = find_step(order, list->time_ns, &working);
         go_on(order, list->time_ns, step_ns);
         list->time_ns += step_ns;
@@ -370,9 +370,9 @@ static void set_bound(mpath_order_t *order, const uint64_t *demand)
         }
         order->bound_bytes = (out > order->bound_bytes) ? out : order->bound_bytes;
         order->bound_bytes = (in > order->bound_bytes) ? in : order->bound_bytes;
-        most_ns            = time_of(order, out) + messages * order->piece_ns;
+        most_ns            = time_of(order, out) + messages * order->fragment_ns;
         order->bound_ns    = (most_ns > order->bound_ns) ? most_ns : order->bound_ns;
-        most_ns            = (in > 0) ? time_of(order, in) + order->piece_ns : 0;
+        most_ns            = (in > 0) ? time_of(order, in) + order->fragment_ns : 0;
         order->bound_ns    = (most_ns > order->bound_ns) ? most_ns : order->bound_ns;
     }
 }
@@ -383,7 +383,7 @@ void mpath_order_compute(mpath_order_t *order, const uint64_t *demand, const mpa
     uint64_t try_ns = TRY_NS * (uint64_t)order->num_ranks * (uint64_t)order->num_ranks;
 
     order->bytes_per_us = rates->port_bps / 1000000 + 1;
-    order->piece_ns     = rates->piece_ns;
+    order->fragment_ns  = rates->fragment_ns;
     order->best         = 0;
     set_bound(order, demand);
     for (int i = 0; i < num_rules; i++) {

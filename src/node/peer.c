@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lane "peer": pieces onto a stream, for copy engines or as one kernel, and what each way takes. */
+/* Lane "peer": fragments onto a stream, for copy engines or as one kernel, and what each way takes. */
 #include "node/peer.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 typedef struct again_launch {
     mpath_stream_t *stream; /* NULL: empty */
-    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
+    mpath_kernel_piece_t fragments[MPATH_KERNEL_PIECES_FEW];
     unsigned count, ctas;
     unsigned times;
     uint64_t used;          /* clock of the last launch */
@@ -49,7 +49,7 @@ static again_launch_t *find_launch(mpath_peer_again_t *again, mpath_stream_t *st
         again_launch_t *kept = &again->kept[i];
 
         if ((kept->stream == stream) && (kept->count == launch->pieces_count) && (kept->ctas == launch->ctas) &&
-            (memcmp(kept->pieces, launch->pieces, bytes) == 0)) {
+            (memcmp(kept->fragments, launch->pieces, bytes) == 0)) {
             kept->used = again->clock;
             return kept;
         }
@@ -58,7 +58,7 @@ static again_launch_t *find_launch(mpath_peer_again_t *again, mpath_stream_t *st
     mpath_repeat_destroy(oldest->repeat);
     *oldest = (again_launch_t){
         .stream = stream, .count = launch->pieces_count, .ctas = launch->ctas, .used = again->clock};
-    memcpy(oldest->pieces, launch->pieces, bytes);
+    memcpy(oldest->fragments, launch->pieces, bytes);
     return oldest;
 }
 
@@ -83,10 +83,10 @@ mpath_status_t mpath_peer_again_launch(mpath_peer_again_t *again, mpath_stream_t
     return mpath_repeat_start(kept->repeat);
 }
 
-/* Pieces that go to the driver in one call. */
+/* Fragments that go to the driver in one call. */
 #define TOGETHER_MOST 64u
 
-static mpath_status_t copy_together(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count)
+static mpath_status_t copy_together(mpath_stream_t *stream, const mpath_peer_fragment_t *fragments, unsigned count)
 {
     mpath_device_ptr_t targets[TOGETHER_MOST], sources[TOGETHER_MOST];
     size_t bytes[TOGETHER_MOST];
@@ -96,16 +96,16 @@ static mpath_status_t copy_together(mpath_stream_t *stream, const mpath_peer_pie
         unsigned part = (count - first < TOGETHER_MOST) ? count - first : TOGETHER_MOST;
 
         for (unsigned i = 0; i < part; i++) {
-            targets[i] = pieces[first + i].target;
-            sources[i] = pieces[first + i].source;
-            bytes[i]   = (size_t)pieces[first + i].bytes;
+            targets[i] = fragments[first + i].target;
+            sources[i] = fragments[first + i].source;
+            bytes[i]   = (size_t)fragments[first + i].bytes;
         }
         status = mpath_stream_copy_all(stream, targets, sources, bytes, part);
     }
     return status;
 }
 
-mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
+mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_fragment_t *fragments, unsigned count,
                                  mpath_peer_word_t done)
 {
     mpath_status_t status = mpath_stream_enter(stream);
@@ -113,7 +113,7 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
     if (status != MPATH_OK) {
         return status;
     }
-    status = copy_together(stream, pieces, count);
+    status = copy_together(stream, fragments, count);
     if ((status == MPATH_OK) && (done.address != 0)) {
         status = mpath_stream_write(stream, done.address, done.value);
     }
@@ -222,12 +222,12 @@ void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *b
  * Measured between processes on 2 and 4 H200 behind an NVSwitch; the kernel's start is that of a repeat. What a byte
  * takes at the busiest port grows with what its GPU carries the other way at the same time, `alone` + `alike` x share,
  * and is never less than `least`; femtoseconds. Besides that: from start to end when bytes do not matter, and for each
- * piece, since an engine begins the next one when the last byte of the one before has arrived. Where memory is mapped
- * in small pages, engines take longer both ways, and vary: a push was seen at 3200 and at 4070. On other machines all this is stretched as the rates are. An order of many pieces knows
+ * fragment, since an engine begins the next one when the last byte of the one before has arrived. Where memory is mapped
+ * in small pages, engines take longer both ways, and vary: a push was seen at 3200 and at 4070. On other machines all this is stretched as the rates are. An order of many fragments knows
  * better than the busiest port when its last one is through.
  */
 typedef struct peer_model {
-    uint64_t start_ns, piece_ns, least_fs, alone_fs, alike_fs;
+    uint64_t start_ns, fragment_ns, least_fs, alone_fs, alike_fs;
 } peer_model_t;
 
 static const peer_model_t kernel_model = {12400, 0, 2700, 2330, 960};
@@ -241,7 +241,7 @@ static const peer_model_t small_push_model = {10000, 4000, 2550, 2050, 1600}; /*
 static const peer_model_t *find_model(mpath_peer_way_t way, const mpath_peer_load_t *load)
 {
     if (way == MPATH_PEER_KERNEL) {
-        return (load->pieces <= 1) ? &pair_model : &kernel_model;
+        return (load->fragments <= 1) ? &pair_model : &kernel_model;
     }
     return load->small_pages ? &small_push_model : &push_model;
 }
@@ -265,10 +265,10 @@ static uint64_t start_of(const peer_model_t *model, mpath_peer_way_t way, const 
     return (model->start_ns + seen_ns > assumed_ns) ? model->start_ns + seen_ns - assumed_ns : 0;
 }
 
-void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *piece_ns_p)
+void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *fragment_ns_p)
 {
-    *port_bps_p = 1000000000000000ull / stretch(push_model.alone_fs, MPATH_PEER_PUSH, rates);
-    *piece_ns_p = push_model.piece_ns;
+    *port_bps_p    = 1000000000000000ull / stretch(push_model.alone_fs, MPATH_PEER_PUSH, rates);
+    *fragment_ns_p = push_model.fragment_ns;
 }
 
 uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load)
@@ -285,7 +285,7 @@ uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t
     model       = find_model(way, load);
     byte_fs     = model->alone_fs + model->alike_fs * percent / 100;
     byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, way, rates);
-    port_ns     = load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;
+    port_ns     = load->fragments * model->fragment_ns + load->port_bytes / 1000 * byte_fs / 1000;
     if ((way != MPATH_PEER_KERNEL) && (load->order_ns > port_ns)) {
         port_ns = load->order_ns;
     }

@@ -3,8 +3,8 @@
  * Lane "peer": copies between the memory of two GPUs of a node, straight from and to the places where the bytes belong.
  * The sender's process has opened the receiver's allocation (device/ipc_import.h) and does everything:
  *
- *   kernel  one launch for all of its pieces, divided over the CTAs by bytes
- *   push    copy engines, one piece after the other
+ *   kernel  one launch for all of its fragments, divided over the CTAs by bytes
+ *   push    copy engines, one fragment after the other
  *
  * Which is fastest depends on the sizes, on how much the same GPU sends and receives at a time, and on what the
  * machine's copies reach; mpath_peer_predict_ns() tells. Completion is a word of host memory that all processes of the
@@ -25,17 +25,17 @@ typedef struct mpath_peer_word {
     uint64_t value;
 } mpath_peer_word_t;
 
-/* A piece for a copy engine. */
-typedef struct mpath_peer_piece {
+/* A fragment for a copy engine. */
+typedef struct mpath_peer_fragment {
     mpath_device_ptr_t target, source;
     uint64_t bytes;
-} mpath_peer_piece_t;
+} mpath_peer_fragment_t;
 
 /*
- * Enqueues the pieces, at once where the driver can take them so, else in order, and then writes `done`. A stream without
+ * Enqueues the fragments, at once where the driver can take them so, else in order, and then writes `done`. A stream without
  * words (mpath_stream_has_values()) may not be asked for any. Errors are logged.
  */
-mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
+mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_fragment_t *fragments, unsigned count,
                                  mpath_peer_word_t done);
 
 /* CTAs of a copy inside a GPU beside engine copies to others. */
@@ -71,13 +71,13 @@ void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *b
 typedef struct mpath_peer_load {
     uint64_t port_bytes; /* through the busiest port: what one GPU sends, or what it receives */
     uint64_t both_bytes; /* the most that one GPU sends and receives together */
-    unsigned pieces;     /* the most pieces of one GPU */
+    unsigned fragments;  /* the most fragments of one GPU */
     uint64_t order_ns;   /* of engines, what their order takes by its own model; 0: there is none yet */
     int small_pages;     /* engines work on memory that is mapped so: mpath_export_has_small_pages() */
 } mpath_peer_load_t;
 
-/* What an order of engine copies counts with: the rate of a GPU's port, and what passes between two pieces. */
-void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *piece_ns_p);
+/* What an order of engine copies counts with: the rate of a GPU's port, and what passes between two fragments. */
+void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *fragment_ns_p);
 
 /* Nanoseconds until a load has been carried, from measurements on GPUs behind an NVSwitch: doc/gpu-design.md. */
 uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load);

@@ -113,7 +113,7 @@ static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 }
 
 /* What a rank combines, and where in the vector. */
-static uint64_t piece_of(const mpath_symmetric_gpu_t *gpu, int rank, uint64_t *at_p)
+static uint64_t fragment_of(const mpath_symmetric_gpu_t *gpu, int rank, uint64_t *at_p)
 {
     const gpu_host_t *host = &gpu->host;
 
@@ -288,7 +288,7 @@ static mpath_status_t gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes,
 static mpath_device_ptr_t landing(const mpath_symmetric_gpu_t *gpu, int from)
 {
     const gpu_host_t *host = &gpu->host;
-    uint64_t at, bytes = piece_of(gpu, gpu->me, &at);
+    uint64_t at, bytes = fragment_of(gpu, gpu->me, &at);
 
     if (host->in_place || !is_two(gpu)) {
         return gpu->scratch + (uint64_t)(from - (from > gpu->me)) * bytes;
@@ -367,7 +367,7 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
 {
     mpath_symmetric_gpu_t *gpu = coll->beside.owner;
     gpu_host_t *host           = &gpu->host;
-    uint64_t at, bytes = piece_of(gpu, gpu->me, &at);
+    uint64_t at, bytes = fragment_of(gpu, gpu->me, &at);
     mpath_kernel_reduce_t arguments = {.elements      = bytes / mpath_reduce_bytes(host->how.type),
                                        .sources_count = (uint32_t)gpu->size};
     mpath_kernel_word_t done = {.address = mpath_board_device(&coll->board, &coll->board.words[gpu->me].engine_done),
@@ -430,12 +430,12 @@ static mpath_status_t gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin,
         return status;
     }
     for (int rank = 0; rank < gpu->size; rank++) {
-        bytes                   = (rank == gpu->me) ? 0 : piece_of(gpu, rank, &at);
+        bytes                   = (rank == gpu->me) ? 0 : fragment_of(gpu, rank, &at);
         coll->staged_send[rank] = (mpath_staged_message_t){
             .address    = (bytes > 0) ? coll->send.buffer + at : NULL,
             .bytes      = bytes,
             .by_streams = mpath_gpu_coll_by_streams(coll, gpu->me, rank, bytes)};
-        bytes                      = (rank == gpu->me) ? 0 : piece_of(gpu, gpu->me, &at);
+        bytes                      = (rank == gpu->me) ? 0 : fragment_of(gpu, gpu->me, &at);
         coll->staged_receive[rank] = (mpath_staged_message_t){
             .address = (bytes > 0) ? (char *)(uintptr_t)landing(gpu, rank) : NULL, .bytes = bytes};
     }

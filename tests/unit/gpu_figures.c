@@ -71,7 +71,7 @@ static void figures_classify(void)
         snprintf(text, sizeof(text), "classify %s memory", mpath_memory_kind_name(kinds[index]));
         MEASURE(text, require(mpath_memory_classify((void *)(uintptr_t)made.address, 100, &memory), "classify"));
         if (kinds[index] == MPATH_MEMORY_VMM) {
-            printf("  vmm of 2 x %llu: base +%lld, %llu bytes, buffer id %llu\n", (unsigned long long)made.piece_bytes,
+            printf("  vmm of 2 x %llu: base +%lld, %llu bytes, buffer id %llu\n", (unsigned long long)made.block_bytes,
                    (long long)(memory.base - made.address), (unsigned long long)memory.bytes,
                    (unsigned long long)memory.buffer_id);
         }

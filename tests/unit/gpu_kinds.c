@@ -98,32 +98,32 @@ static mpath_gpu_t *gpu_enter(int device)
     return gpu;
 }
 
-static void alloc_vmm(const mpath_cu_t *cu, int pieces, gpu_memory_t *memory)
+static void alloc_vmm(const mpath_cu_t *cu, int blocks, gpu_memory_t *memory)
 {
     mpath_cu_location_t location = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device};
     mpath_cu_mem_prop_t prop     = {.type         = MPATH_CU_ALLOCATION_PINNED,
-                                    .handle_types = (pieces > 0) ? MPATH_CU_HANDLE_FD : MPATH_CU_HANDLE_FABRIC,
+                                    .handle_types = (blocks > 0) ? MPATH_CU_HANDLE_FD : MPATH_CU_HANDLE_FABRIC,
                                     .location     = location};
     mpath_cu_access_t access     = {.location = location, .flags = MPATH_CU_ACCESS_READ_WRITE};
     mpath_cu_mem_t handle;
     size_t granule;
-    int piece;
+    int block;
 
-    pieces = abs(pieces);
+    blocks = abs(blocks);
     REQUIRE(cu->MemGetAllocationGranularity(&granule, &prop, MPATH_CU_GRANULARITY_MINIMUM));
-    memory->piece_bytes = (memory->bytes / (uint64_t)pieces + granule - 1) / granule * granule;
-    memory->bytes       = memory->piece_bytes * (uint64_t)pieces;
+    memory->block_bytes = (memory->bytes / (uint64_t)blocks + granule - 1) / granule * granule;
+    memory->bytes       = memory->block_bytes * (uint64_t)blocks;
     REQUIRE(cu->MemAddressReserve((mpath_cu_ptr_t *)&memory->address, memory->bytes, 0, 0, 0));
-    for (piece = 0; piece < pieces; piece++) {
-        REQUIRE(cu->MemCreate(&handle, memory->piece_bytes, &prop, 0));
-        REQUIRE(cu->MemMap(memory->address + (uint64_t)piece * memory->piece_bytes, memory->piece_bytes, 0, handle, 0));
+    for (block = 0; block < blocks; block++) {
+        REQUIRE(cu->MemCreate(&handle, memory->block_bytes, &prop, 0));
+        REQUIRE(cu->MemMap(memory->address + (uint64_t)block * memory->block_bytes, memory->block_bytes, 0, handle, 0));
         REQUIRE(cu->MemRelease(handle));
     }
     REQUIRE(cu->MemSetAccess(memory->address, memory->bytes, &access, 1));
 }
 
-/* Another physical allocation in the place of `count` pieces. */
-static void replace_pieces(const gpu_memory_t *memory, int piece, int count)
+/* Another physical allocation in the place of `count` blocks. */
+static void replace_blocks(const gpu_memory_t *memory, int block, int count)
 {
     mpath_cu_location_t location = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device};
     mpath_cu_mem_prop_t prop     = {
@@ -131,8 +131,8 @@ static void replace_pieces(const gpu_memory_t *memory, int piece, int count)
     mpath_cu_access_t access = {.location = location, .flags = MPATH_CU_ACCESS_READ_WRITE};
     const mpath_cu_t *cu     = mpath_gpu_driver();
     mpath_gpu_t *gpu         = gpu_enter(memory->device);
-    uint64_t at              = memory->address + (uint64_t)piece * memory->piece_bytes;
-    uint64_t bytes           = (uint64_t)count * memory->piece_bytes;
+    uint64_t at              = memory->address + (uint64_t)block * memory->block_bytes;
+    uint64_t bytes           = (uint64_t)count * memory->block_bytes;
     mpath_cu_mem_t handle;
 
     REQUIRE(cu->MemUnmap(at, bytes));
@@ -143,14 +143,14 @@ static void replace_pieces(const gpu_memory_t *memory, int piece, int count)
     mpath_gpu_leave(gpu);
 }
 
-void gpu_memory_remap(gpu_memory_t *memory, int piece)
+void gpu_memory_remap(gpu_memory_t *memory, int block)
 {
-    replace_pieces(memory, piece, 1);
+    replace_blocks(memory, block, 1);
 }
 
-void gpu_memory_join(gpu_memory_t *memory, int piece)
+void gpu_memory_join(gpu_memory_t *memory, int block)
 {
-    replace_pieces(memory, piece, 2);
+    replace_blocks(memory, block, 2);
 }
 
 static void alloc_pool(const mpath_cu_t *cu, int exportable, gpu_memory_t *memory)
@@ -205,7 +205,7 @@ int gpu_has_kernels(mpath_gpu_t *gpu)
     return 0;
 }
 
-void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory)
+void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int blocks, gpu_memory_t *memory)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_gpu_t *gpu     = gpu_enter(device);
@@ -226,10 +226,10 @@ void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int 
         REQUIRE(cu->MemAlloc((mpath_cu_ptr_t *)&memory->address, bytes));
         break;
     case MPATH_MEMORY_POOL:
-        alloc_pool(cu, pieces, memory);
+        alloc_pool(cu, blocks, memory);
         break;
     case MPATH_MEMORY_VMM:
-        alloc_vmm(cu, pieces, memory);
+        alloc_vmm(cu, blocks, memory);
         break;
     case MPATH_MEMORY_MANAGED:
         REQUIRE(cu->MemAllocManaged((mpath_cu_ptr_t *)&memory->address, bytes, MPATH_CU_ATTACH_GLOBAL));

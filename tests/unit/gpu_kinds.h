@@ -11,7 +11,7 @@ typedef struct gpu_memory {
     mpath_memory_kind_t kind;
     int device;
     uint64_t address, bytes;
-    uint64_t piece_bytes; /* of VMM: each mapping */
+    uint64_t block_bytes; /* of VMM: each mapping */
     mpath_cu_pool_t pool; /* of POOL, when it was made for this allocation */
 } gpu_memory_t;
 
@@ -34,14 +34,14 @@ void gpu_application_resets(int device);
 int gpu_has_kernels(mpath_gpu_t *gpu);
 
 /*
- * Allocates, or ends the program. VMM: `pieces` mappings behind one another, -`pieces` with fabric handles. POOL:
- * exportable when `pieces` is 1, from the default pool when it is 0.
+ * Allocates, or ends the program. VMM: `blocks` mappings behind one another, -`blocks` with fabric handles. POOL:
+ * exportable when `blocks` is 1, from the default pool when it is 0.
  */
-void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory);
-/* Another physical allocation in the place of one piece of VMM memory. */
-void gpu_memory_remap(gpu_memory_t *memory, int piece);
-/* One physical allocation in the place of two neighbouring pieces of VMM memory: pieces differ in size from then on. */
-void gpu_memory_join(gpu_memory_t *memory, int piece);
+void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int blocks, gpu_memory_t *memory);
+/* Another physical allocation in the place of one block of VMM memory. */
+void gpu_memory_remap(gpu_memory_t *memory, int block);
+/* One physical allocation in the place of two neighbouring blocks of VMM memory: blocks differ in size from then on. */
+void gpu_memory_join(gpu_memory_t *memory, int block);
 void gpu_memory_free(gpu_memory_t *memory);
 /* Whether the driver lets this process make VMM memory with fabric handles, which takes an IMEX channel. */
 int gpu_makes_fabric_handles(int device);

@@ -9,11 +9,11 @@
 
 const mpath_reduce_how_t sums = {MPATH_REDUCE_SUM, MPATH_REDUCE_F64};
 
-void side_alloc(side_t *side, int device, mpath_memory_kind_t kind, int pieces)
+void side_alloc(side_t *side, int device, mpath_memory_kind_t kind, int blocks)
 {
     uint64_t bytes = (4 * MOST + 64) * sizeof(double);
 
-    gpu_memory_alloc(kind, device, bytes, pieces, &side->gpu);
+    gpu_memory_alloc(kind, device, bytes, blocks, &side->gpu);
     ranks_check(mpath_memory_classify((void *)(uintptr_t)side->gpu.address, bytes, &side->memory) == MPATH_OK);
     side->host = zeroed(bytes);
 }

@@ -29,8 +29,8 @@ typedef struct own {
 
 extern const mpath_reduce_how_t sums;
 
-/* `pieces` as in gpu_memory_alloc(). */
-void side_alloc(side_t *side, int device, mpath_memory_kind_t kind, int pieces);
+/* `blocks` as in gpu_memory_alloc(). */
+void side_alloc(side_t *side, int device, mpath_memory_kind_t kind, int blocks);
 void side_free(side_t *side);
 void own_alloc(own_t *own, mpath_memory_kind_t kind);
 void own_free(own_t *own);

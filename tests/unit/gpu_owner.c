@@ -27,32 +27,32 @@ int owner_main(void)
     while (read(STDIN_FILENO, &order, sizeof(order)) == (ssize_t)sizeof(order)) {
         answer_t answer    = {.address = 0};
         gpu_memory_t *made = &slots[order.slot];
-        uint64_t piece     = made->address + (uint64_t)order.pieces * made->piece_bytes;
+        uint64_t block     = made->address + (uint64_t)order.blocks * made->block_bytes;
 
         switch (order.what) {
         case 'a':
-            gpu_memory_alloc(order.kind, order.device, order.bytes, order.pieces, made);
+            gpu_memory_alloc(order.kind, order.device, order.bytes, order.blocks, made);
             gpu_pattern_write(made->address, made->bytes, order.seed);
             if (!export_range(made->address, made->bytes, &answer.export)) {
                 return 3;
             }
             break;
         case 'r':
-            gpu_memory_remap(made, order.pieces);
-            gpu_pattern_write(piece, made->piece_bytes, order.seed);
-            if (!export_range(piece, made->piece_bytes, &answer.export)) {
+            gpu_memory_remap(made, order.blocks);
+            gpu_pattern_write(block, made->block_bytes, order.seed);
+            if (!export_range(block, made->block_bytes, &answer.export)) {
                 return 5;
             }
             break;
         case 'j':
-            gpu_memory_join(made, order.pieces);
+            gpu_memory_join(made, order.blocks);
             gpu_pattern_write(made->address, made->bytes, order.seed);
             if (!export_range(made->address, made->bytes, &answer.export)) {
                 return 7;
             }
             break;
         case 'p':
-            if (!export_range(piece, made->piece_bytes, &answer.export)) {
+            if (!export_range(block, made->block_bytes, &answer.export)) {
                 return 6;
             }
             break;

@@ -19,7 +19,7 @@ typedef struct order {
     char what; /* 'a'llocate and fill, 'f'ree, 'c'heck the pattern; export a 'p'iece, 'r'emap and fill it before,
                   'j'oin it with the next one and fill all */
     mpath_memory_kind_t kind;
-    int device, pieces;
+    int device, blocks;
     uint64_t bytes, seed;
     unsigned slot; /* one of the owner's allocations */
 } order_t;

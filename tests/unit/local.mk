@@ -306,9 +306,9 @@ unit_test_verbs_SOURCES = unit/test_verbs.c
 unit_test_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CPPFLAGS)
 unit_test_verbs_LDFLAGS = -Wl,--wrap=ibv_get_device_list -Wl,--wrap=ibv_free_device_list -Wl,--wrap=ibv_get_device_name -Wl,--wrap=ibv_open_device -Wl,--wrap=ibv_close_device -Wl,--wrap=ibv_query_port
 endif
-unit_programs += unit/test_gpu_pieces
-unit_test_gpu_pieces_SOURCES = unit/test_gpu_pieces.c unit/capture.h $(gpu_sources)
-unit_test_gpu_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_memory_piece
+unit_programs += unit/test_gpu_blocks
+unit_test_gpu_blocks_SOURCES = unit/test_gpu_blocks.c unit/capture.h $(gpu_sources)
+unit_test_gpu_blocks_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_memory_block
 unit_programs += unit/test_share_cut
 unit_test_share_cut_SOURCES = unit/test_share_cut.c unit/capture.h
 unit_programs += unit/test_nvml

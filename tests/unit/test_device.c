@@ -20,11 +20,11 @@
 
 /* The application's side of gpu_kinds.h, for gpu_member.c. */
 
-void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory)
+void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int blocks, gpu_memory_t *memory)
 {
     void *taken = fake_device_take(device, bytes);
 
-    (void)pieces;
+    (void)blocks;
     if ((kind != MPATH_MEMORY_DEVICE) || (taken == NULL)) {
         abort();
     }
@@ -110,7 +110,7 @@ static void test_memory(void **state)
     assert_int_equal(memory.device, 1);
     assert_int_equal(memory.base, (uint64_t)(uintptr_t)address);
     assert_int_equal(memory.bytes, BYTES);
-    assert_int_equal(memory.pieces, 1);
+    assert_int_equal(memory.blocks, 1);
     capture_start();
     assert_int_equal(mpath_memory_classify(address + 100, BYTES, &memory), MPATH_ERR_PARAM);
     expect_said("reaches beyond its allocation in device memory of GPU 1");

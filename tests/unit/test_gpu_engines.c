@@ -237,7 +237,7 @@ static int exports_body(ranks_self_t *self, void *argument)
         ranks_check(a2a_check(&member.a2a) == 0);
     }
     for (int i = 0; i < MPATH_EXPORTS_MAX + 2; i++) {
-        gpu_memory_alloc(MPATH_MEMORY_VMM, self->rank % job->devices, member.recv.piece_bytes, 1, &others[i]);
+        gpu_memory_alloc(MPATH_MEMORY_VMM, self->rank % job->devices, member.recv.block_bytes, 1, &others[i]);
         ranks_check(mpath_memory_classify((void *)(uintptr_t)others[i].address, others[i].bytes, &memory) == MPATH_OK);
         ranks_check(mpath_export_make((void *)(uintptr_t)others[i].address, others[i].bytes, &memory, &export) ==
                     MPATH_OK);

@@ -24,7 +24,7 @@ static void copy_by_kernel(mpath_gpu_t *gpu, uint64_t to, uint64_t from, size_t 
 }
 
 /* Reads the owner's memory and checks the pattern, then writes another one, which the owner checks. */
-static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int pieces, int owner_device, int my_device)
+static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int blocks, int owner_device, int my_device)
 {
     mpath_gpu_t *gpu  = gpu_of(my_device);
     uint64_t opened   = import_counts().opened;
@@ -34,7 +34,7 @@ static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int piece
     answer_t answer;
     uint64_t there;
 
-    answer = owner_tell(owner, (order_t){'a', kind, owner_device, pieces, 5 * MIB + 40, 1, 0});
+    answer = owner_tell(owner, (order_t){'a', kind, owner_device, blocks, 5 * MIB + 40, 1, 0});
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, my_device, answer.bytes, 0, &mine);
     assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
     there = mpath_import_address(import, answer.address);
@@ -80,7 +80,7 @@ static void test_kinds_on_same_and_other_device(void **state)
     assert_int_equal(import_counts().entries, 0);
 }
 
-static void test_pieces_of_different_sizes(void **state)
+static void test_blocks_of_different_sizes(void **state)
 {
     const owner_t *owner = *state;
     mpath_gpu_t *gpu     = gpu_of(0);
@@ -89,8 +89,8 @@ static void test_pieces_of_different_sizes(void **state)
     gpu_memory_t mine;
 
     owner_tell(owner, (order_t){'a', MPATH_MEMORY_VMM, 0, 5, 10 * MIB, 1, 0});
-    answer = owner_tell(owner, (order_t){.what = 'j', .pieces = 1, .seed = 3});
-    assert_int_equal(answer.export.pieces, 4);
+    answer = owner_tell(owner, (order_t){.what = 'j', .blocks = 1, .seed = 3});
+    assert_int_equal(answer.export.blocks, 4);
     assert_int_equal(answer.export.bytes, answer.bytes);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, answer.bytes, 0, &mine);
     assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
@@ -196,7 +196,7 @@ static void test_owners_that_died(void **state)
 {
     static const struct {
         mpath_memory_kind_t kind;
-        int pieces;
+        int blocks;
     } memory[]       = {{MPATH_MEMORY_DEVICE, 0}, {MPATH_MEMORY_VMM, 2}, {MPATH_MEMORY_POOL, 1}};
     owner_t owner    = owner_start();
     mpath_gpu_t *gpu = gpu_of(0);
@@ -206,7 +206,7 @@ static void test_owners_that_died(void **state)
 
     (void)state;
     for (i = 0; i < 3; i++) {
-        answer[i] = owner_tell(&owner, (order_t){'a', memory[i].kind, 0, memory[i].pieces, MIB, 1, i});
+        answer[i] = owner_tell(&owner, (order_t){'a', memory[i].kind, 0, memory[i].blocks, MIB, 1, i});
         assert_int_equal(mpath_import_get(&answer[i].export, gpu, &import[i]), MPATH_OK);
     }
     owner_kill(&owner);
@@ -253,7 +253,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_exports),
         cmocka_unit_test(test_kinds_on_same_and_other_device),
-        cmocka_unit_test(test_pieces_of_different_sizes),
+        cmocka_unit_test(test_blocks_of_different_sizes),
         cmocka_unit_test(test_devices_in_another_order),
         cmocka_unit_test(test_small_neighbours),
         cmocka_unit_test(test_owners_that_died),

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int pieces)
+static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int blocks)
 {
     mpath_gpu_t *gpu = gpu_of(0);
     uint64_t stale = import_counts().stale, seed, before = 0;
@@ -19,7 +19,7 @@ static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int piec
 
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 16 * MIB, 0, &mine);
     for (seed = 1; seed <= 4; seed++) {
-        answer = owner_tell(owner, (order_t){'a', kind, 0, pieces, 4 * MIB, seed, 0});
+        answer = owner_tell(owner, (order_t){'a', kind, 0, blocks, 4 * MIB, seed, 0});
         same += answer.address == before;
         before = answer.address;
         assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
@@ -64,14 +64,14 @@ static void test_a_stale_import_in_use_goes_with_its_last_use(void **state)
     assert_int_equal(import_counts().entries, 0);
 }
 
-/* Extents that overlap stay open as long as they have the same pieces; those of a piece that is no more are closed. */
-static void test_a_piece_is_mapped_anew(void **state)
+/* Extents that overlap stay open as long as they have the same blocks; those of a block that is no more are closed. */
+static void test_a_block_is_mapped_anew(void **state)
 {
     const owner_t *owner = *state;
     mpath_gpu_t *gpu     = gpu_of(0);
     uint64_t stale       = import_counts().stale;
     mpath_import_t *import;
-    answer_t whole, piece;
+    answer_t whole, block;
     gpu_memory_t mine;
 
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 16 * MIB, 0, &mine);
@@ -79,23 +79,23 @@ static void test_a_piece_is_mapped_anew(void **state)
     assert_int_equal(mpath_import_get(&whole.export, gpu, &import), MPATH_OK);
     mpath_import_put(import);
     for (int number = 0; number < 3; number++) {
-        piece = owner_tell(owner, (order_t){.what = 'p', .pieces = number});
-        assert_int_equal(mpath_import_get(&piece.export, gpu, &import), MPATH_OK);
+        block = owner_tell(owner, (order_t){.what = 'p', .blocks = number});
+        assert_int_equal(mpath_import_get(&block.export, gpu, &import), MPATH_OK);
         mpath_import_put(import);
         assert_int_equal(mpath_import_get(&whole.export, gpu, &import), MPATH_OK);
         mpath_import_put(import);
     }
     assert_int_equal(import_counts().stale, stale);
     assert_int_equal(import_counts().entries, 4);
-    piece = owner_tell(owner, (order_t){.what = 'r', .pieces = 1, .seed = 2});
-    assert_int_equal(mpath_import_get(&piece.export, gpu, &import), MPATH_OK);
-    gpu_copy(gpu, mine.address, mpath_import_address(import, piece.export.base), piece.export.bytes);
-    assert_int_equal(gpu_pattern_check(mine.address, piece.export.bytes, 2), 0);
+    block = owner_tell(owner, (order_t){.what = 'r', .blocks = 1, .seed = 2});
+    assert_int_equal(mpath_import_get(&block.export, gpu, &import), MPATH_OK);
+    gpu_copy(gpu, mine.address, mpath_import_address(import, block.export.base), block.export.bytes);
+    assert_int_equal(gpu_pattern_check(mine.address, block.export.bytes, 2), 0);
     mpath_import_put(import);
     assert_int_equal(import_counts().stale, stale + 2);
-    assert_int_equal(import_counts().entries, 3); /* the other pieces, and this one */
+    assert_int_equal(import_counts().entries, 3); /* the other blocks, and this one */
     owner_tell(owner, (order_t){.what = 'f'});
-    mpath_import_forget(&piece.export.owner);
+    mpath_import_forget(&block.export.owner);
     gpu_memory_free(&mine);
 }
 
@@ -264,7 +264,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_freed_and_allocated_again),
         cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),
-        cmocka_unit_test(test_a_piece_is_mapped_anew),
+        cmocka_unit_test(test_a_block_is_mapped_anew),
         cmocka_unit_test(test_the_cache_is_bounded),
         cmocka_unit_test(test_taken_again),
         cmocka_unit_test(test_threads),

@@ -98,14 +98,14 @@ static void test_devices_are_described(void **state)
     assert_non_null(strstr(capture_buffer, "there is no GPU 99"));
 }
 
-static void check_kind(mpath_memory_kind_t kind, int pieces, int exportable)
+static void check_kind(mpath_memory_kind_t kind, int blocks, int exportable)
 {
     gpu_memory_t made;
     mpath_memory_t memory;
     mpath_export_t export;
     mpath_status_t status;
 
-    gpu_memory_alloc(kind, 0, 3 * MIB + 13, pieces, &made);
+    gpu_memory_alloc(kind, 0, 3 * MIB + 13, blocks, &made);
     if (!mpath_memory_on_host(kind)) {
         assert_false(mpath_memory_is_programs((void *)(uintptr_t)made.address, 1));
     }
@@ -114,7 +114,7 @@ static void check_kind(mpath_memory_kind_t kind, int pieces, int exportable)
     if (!mpath_memory_on_host(kind)) {
         assert_true(memory.base <= made.address);
         assert_true(memory.base + memory.bytes >=
-                    made.address + ((kind == MPATH_MEMORY_VMM) ? made.piece_bytes : made.bytes));
+                    made.address + ((kind == MPATH_MEMORY_VMM) ? made.block_bytes : made.bytes));
         assert_int_not_equal(memory.buffer_id, 0);
         if (kind != MPATH_MEMORY_MANAGED) {
             assert_int_equal(memory.device, 0);
@@ -158,20 +158,20 @@ static void test_buffers_over_several_mappings(void **state)
     (void)state;
     gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 12 * MIB, 3, &made);
     memory = classify(made.address, made.bytes);
-    assert_int_equal(memory.pieces, 3);
-    assert_int_equal(memory.bytes, made.piece_bytes);
+    assert_int_equal(memory.blocks, 3);
+    assert_int_equal(memory.bytes, made.block_bytes);
     assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), MPATH_OK);
     assert_int_equal(export.how, MPATH_EXPORT_FDS);
-    assert_int_equal(export.pieces, 3);
+    assert_int_equal(export.blocks, 3);
     assert_int_equal(export.bytes, made.bytes);
-    late   = (void *)(uintptr_t)(made.address + made.piece_bytes + 100);
-    memory = classify((uint64_t)(uintptr_t)late, made.piece_bytes);
-    assert_int_equal(memory.pieces, 2);
-    assert_int_equal(memory.base, made.address + made.piece_bytes);
-    assert_int_equal(mpath_export_make(late, made.piece_bytes, &memory, &export), MPATH_OK);
-    assert_int_equal(export.pieces, 2);
+    late   = (void *)(uintptr_t)(made.address + made.block_bytes + 100);
+    memory = classify((uint64_t)(uintptr_t)late, made.block_bytes);
+    assert_int_equal(memory.blocks, 2);
+    assert_int_equal(memory.base, made.address + made.block_bytes);
+    assert_int_equal(mpath_export_make(late, made.block_bytes, &memory, &export), MPATH_OK);
+    assert_int_equal(export.blocks, 2);
     assert_true((export.base <= (uint64_t)(uintptr_t)late) &&
-                ((uint64_t)(uintptr_t)late + made.piece_bytes <= export.base + export.bytes));
+                ((uint64_t)(uintptr_t)late + made.block_bytes <= export.base + export.bytes));
     gpu_memory_free(&made);
 }
 
@@ -204,7 +204,7 @@ static void test_fabric_handles(void **state)
     }
     assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), MPATH_OK);
     assert_int_equal(export.how, MPATH_EXPORT_FABRIC);
-    assert_int_equal(export.pieces, 3);
+    assert_int_equal(export.blocks, 3);
     assert_int_equal(export.bytes, made.bytes);
     gpu_memory_free(&made);
     gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 2 * MIB * (MPATH_EXPORT_FABRIC_MAX + 1), -(MPATH_EXPORT_FABRIC_MAX + 1),
@@ -227,17 +227,17 @@ static int descriptors_open(void)
     return open;
 }
 
-static mpath_status_t export_part(const gpu_memory_t *made, int from, int pieces)
+static mpath_status_t export_part(const gpu_memory_t *made, int from, int blocks)
 {
-    uint64_t address = made->address + (uint64_t)from * made->piece_bytes, bytes = (uint64_t)pieces * made->piece_bytes;
+    uint64_t address = made->address + (uint64_t)from * made->block_bytes, bytes = (uint64_t)blocks * made->block_bytes;
     mpath_memory_t memory = classify(address, bytes);
     mpath_export_t export;
 
     return mpath_export_make((void *)(uintptr_t)address, bytes, &memory, &export);
 }
 
-/* Exports share the descriptors of their pieces, and take half of what the process may have; the message names that. */
-static void test_many_pieces(void **state)
+/* Exports share the descriptors of their blocks, and take half of what the process may have; the message names that. */
+static void test_many_blocks(void **state)
 {
     struct rlimit limit, lower;
     int before, low[200];
@@ -471,7 +471,7 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_buffers_over_several_mappings),
         cmocka_unit_test(test_fabric_handles),
-        cmocka_unit_test(test_many_pieces),
+        cmocka_unit_test(test_many_blocks),
         cmocka_unit_test(test_buffers_beyond_their_allocation),
         cmocka_unit_test(test_exports_follow_the_allocation),
         cmocka_unit_test(test_refused_exports),

@@ -155,12 +155,12 @@ static void pair_alloc(own_t *own, int pair, side_t *send, side_t *recv)
 {
     static const struct {
         mpath_memory_kind_t kind;
-        int pieces;
+        int blocks;
     } kinds[] = {{MPATH_MEMORY_DEVICE, 1}, {MPATH_MEMORY_VMM, 3}, {MPATH_MEMORY_POOL, 1}, {MPATH_MEMORY_VMM, 1}};
     int from = (pair + own->self->rank) % 4, to = (pair / 2) % 4;
 
-    side_alloc(send, own->self->rank, kinds[from].kind, kinds[from].pieces);
-    side_alloc(recv, own->self->rank, kinds[to].kind, kinds[to].pieces);
+    side_alloc(send, own->self->rank, kinds[from].kind, kinds[from].blocks);
+    side_alloc(recv, own->self->rank, kinds[to].kind, kinds[to].blocks);
 }
 
 static void run_round(own_t *own, uint64_t round)
@@ -198,7 +198,7 @@ static int memory_body(ranks_self_t *self, void *argument)
             side_t *side = (round % 2) ? &send[pair] : &recv[pair];
 
             if (side->memory.kind == MPATH_MEMORY_VMM) {
-                gpu_memory_remap(&side->gpu, (side->gpu.piece_bytes < side->gpu.bytes) ? 1 : 0);
+                gpu_memory_remap(&side->gpu, (side->gpu.block_bytes < side->gpu.bytes) ? 1 : 0);
             } else {
                 side_free(side);
                 side_alloc(side, self->rank, MPATH_MEMORY_DEVICE, 1);

@@ -342,7 +342,7 @@ static void test_launch(void **state)
                  {6, 2, MOST / 10, 1, REFUSING, "990000"}};
 
     (void)state;
-    /* the last: one segment, of which a slice is two pieces */
+    /* the last: one segment, of which a slice is two blocks */
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         launches_t launches = {
             .job       = {.setup  = {.size = cases[i].size, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS},

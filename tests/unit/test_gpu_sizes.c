@@ -107,18 +107,18 @@ static mpath_peer_load_t load_of(uint8_t way, uint8_t other)
 
     for (int rank = 0; rank < gpu->size; rank++) {
         uint64_t out = 0, in = 0;
-        unsigned pieces = 0;
+        unsigned fragments = 0;
 
         for (int peer = 0; peer < gpu->size; peer++) {
             int to = rank * gpu->size + peer, from = peer * gpu->size + rank;
 
             out += ((node.ways[to] == way) || (node.ways[to] == other)) ? node.demand[to] - node.beside[to] : 0;
             in += ((node.ways[from] == way) || (node.ways[from] == other)) ? node.demand[from] - node.beside[from] : 0;
-            pieces += node.ways[to] == way;
+            fragments += node.ways[to] == way;
         }
         load.port_bytes = larger(load.port_bytes, larger(out, in));
         load.both_bytes = larger(load.both_bytes, out + in);
-        load.pieces     = (pieces > load.pieces) ? pieces : load.pieces;
+        load.fragments  = (fragments > load.fragments) ? fragments : load.fragments;
     }
     return load;
 }
@@ -133,9 +133,9 @@ static uint64_t predict_ns(void)
     push.order_ns = gpu->decided.order_ns;
     engine_ns     = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &push);
     if (engine_ns > 0) { /* they share the ports */
-        all        = load_of(WAY_KERNEL, WAY_PUSH);
-        all.pieces = 1;
-        engine_ns  = larger(engine_ns, mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &all));
+        all           = load_of(WAY_KERNEL, WAY_PUSH);
+        all.fragments = 1;
+        engine_ns     = larger(engine_ns, mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &all));
     }
     return larger(by_kernel_ns + by_kernel_ns / 10, engine_ns);
 }

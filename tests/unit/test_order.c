@@ -67,24 +67,24 @@ static void make_zero(uint64_t *demand, int n)
     memset(demand, 0, (size_t)n * (size_t)n * sizeof(*demand));
 }
 
-static const mpath_order_rates_t rates = {.port_bps = 400000000000, .piece_ns = 4000};
+static const mpath_order_rates_t rates = {.port_bps = 400000000000, .fragment_ns = 4000};
 
-/* Every byte of a message once and in order, none of a rank to itself; two pieces in a row go to different ranks. */
+/* Every byte of a message once and in order, none of a rank to itself; two fragments in a row go to different ranks. */
 static void check_covered(const mpath_order_t *order, const uint64_t *demand, int n)
 {
     for (int source = 0; source < n; source++) {
         uint64_t sent[MPATH_ORDER_MAX_RANKS] = {0};
-        const mpath_order_piece_t *pieces;
+        const mpath_order_fragment_t *fragments;
         uint32_t count;
 
-        pieces = mpath_order_pieces(order, source, &count);
+        fragments = mpath_order_fragments(order, source, &count);
         for (uint32_t i = 0; i < count; i++) {
-            assert_in_range(pieces[i].destination, 0, n - 1);
-            assert_int_not_equal(pieces[i].destination, source);
-            assert_true(pieces[i].bytes > 0);
-            assert_int_equal(pieces[i].offset, sent[pieces[i].destination]);
-            assert_true((i == 0) || (pieces[i].destination != pieces[i - 1].destination));
-            sent[pieces[i].destination] += pieces[i].bytes;
+            assert_in_range(fragments[i].destination, 0, n - 1);
+            assert_int_not_equal(fragments[i].destination, source);
+            assert_true(fragments[i].bytes > 0);
+            assert_int_equal(fragments[i].offset, sent[fragments[i].destination]);
+            assert_true((i == 0) || (fragments[i].destination != fragments[i - 1].destination));
+            sent[fragments[i].destination] += fragments[i].bytes;
         }
         for (int to = 0; to < n; to++) {
             assert_int_equal(sent[to], (to == source) ? 0 : demand[source * n + to]);
@@ -93,18 +93,18 @@ static void check_covered(const mpath_order_t *order, const uint64_t *demand, in
 }
 
 /*
- * Microseconds until all pieces are through, in steps of time of a fixed length: another way to the same end than the
- * one under test. A sender is at one piece at a time; those at a receiver share its port.
+ * Microseconds until all fragments are through, in steps of time of a fixed length: another way to the same end than the
+ * one under test. A sender is at one fragment at a time; those at a receiver share its port.
  */
 static double simulate(const mpath_order_t *order, int n, double step_us)
 {
     double left[MPATH_ORDER_MAX_RANKS] = {0}, begin_us[MPATH_ORDER_MAX_RANKS], now_us = 0;
-    double bytes_per_us = (double)rates.port_bps / 1e6, piece_us = (double)rates.piece_ns / 1e3;
+    double bytes_per_us = (double)rates.port_bps / 1e6, fragment_us = (double)rates.fragment_ns / 1e3;
     uint32_t at[MPATH_ORDER_MAX_RANKS] = {0};
     int unfinished                     = 1;
 
     for (int s = 0; s < n; s++) {
-        begin_us[s] = piece_us;
+        begin_us[s] = fragment_us;
     }
     for (; unfinished; now_us += step_us) {
         int senders[MPATH_ORDER_MAX_RANKS] = {0}, to[MPATH_ORDER_MAX_RANKS];
@@ -112,10 +112,10 @@ static double simulate(const mpath_order_t *order, int n, double step_us)
         unfinished = 0;
         for (int s = 0; s < n; s++) {
             uint32_t count;
-            const mpath_order_piece_t *pieces = mpath_order_pieces(order, s, &count);
+            const mpath_order_fragment_t *fragments = mpath_order_fragments(order, s, &count);
 
-            to[s]   = (at[s] < count) ? pieces[at[s]].destination : -1;
-            left[s] = ((to[s] >= 0) && (left[s] <= 0)) ? (double)pieces[at[s]].bytes : left[s];
+            to[s]   = (at[s] < count) ? fragments[at[s]].destination : -1;
+            left[s] = ((to[s] >= 0) && (left[s] <= 0)) ? (double)fragments[at[s]].bytes : left[s];
             unfinished += (to[s] >= 0);
             if ((to[s] >= 0) && (begin_us[s] <= now_us)) {
                 senders[to[s]]++;
@@ -126,7 +126,7 @@ static double simulate(const mpath_order_t *order, int n, double step_us)
                 left[s] -= step_us * bytes_per_us / senders[to[s]];
                 if (left[s] <= 0) {
                     at[s]++;
-                    begin_us[s] = now_us + step_us + piece_us;
+                    begin_us[s] = now_us + step_us + fragment_us;
                 }
             }
         }
@@ -150,11 +150,11 @@ static void run_case(make_t make, int n)
         model_us = (double)mpath_order_time_ns(order) / 1e3;
         bound_us = (double)mpath_order_bound_ns(order) / 1e3;
         seen_us  = simulate(order, n, 0.5);
-        assert_true(model_us + 1.0 * n >= bound_us); /* a piece may end a microsecond early */
+        assert_true(model_us + 1.0 * n >= bound_us); /* a fragment may end a microsecond early */
         /* what ends within a microsecond ends together: a tie that another model may break another way */
         assert_true((seen_us >= 0.97 * model_us - 10.0 * n) && (seen_us <= 1.03 * model_us + 10.0 * n));
-        /* a list schedule is at most twice the optimum, and what the pieces cost */
-        assert_true(model_us <= 2 * bound_us + 2 * n * (double)rates.piece_ns / 1e3);
+        /* a list schedule is at most twice the optimum, and what the fragments cost */
+        assert_true(model_us <= 2 * bound_us + 2 * n * (double)rates.fragment_ns / 1e3);
     }
     mpath_order_destroy(order);
     free(demand);
@@ -186,11 +186,11 @@ static void equal_is_a_ring(void **state)
     mpath_order_compute(order, demand, &rates);
     for (int source = 0; source < 8; source++) {
         uint32_t count;
-        const mpath_order_piece_t *pieces = mpath_order_pieces(order, source, &count);
+        const mpath_order_fragment_t *fragments = mpath_order_fragments(order, source, &count);
 
         assert_int_equal(count, 7);
         for (int i = 0; i < 7; i++) {
-            assert_int_equal(pieces[i].destination, (source + i + 1) % 8);
+            assert_int_equal(fragments[i].destination, (source + i + 1) % 8);
         }
     }
     assert_in_range(mpath_order_time_ns(order), mpath_order_bound_ns(order) - 10, mpath_order_bound_ns(order) + 10);
@@ -251,8 +251,8 @@ static void irregular_is_near_the_bound(void **state)
         for (int source = 0; source < 8; source++) {
             uint32_t count;
 
-            (void)mpath_order_pieces(order, source, &count);
-            assert_true(count <= mpath_order_max_pieces(order));
+            (void)mpath_order_fragments(order, source, &count);
+            assert_true(count <= mpath_order_max_fragments(order));
             cut += count > 7;
         }
     }

@@ -16,7 +16,7 @@ static mpath_peer_rates_t rates;
 static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes, int small_pages)
 {
     const mpath_peer_load_t load = {
-        .port_bytes = port_bytes, .both_bytes = both_bytes, .pieces = 3, .small_pages = small_pages};
+        .port_bytes = port_bytes, .both_bytes = both_bytes, .fragments = 3, .small_pages = small_pages};
     uint64_t push_ns = mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load);
 
     return (push_ns < mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load)) ? MPATH_PEER_PUSH : MPATH_PEER_KERNEL;
@@ -54,13 +54,13 @@ static void equal_goes_as_pages_allow(void **state)
     }
 }
 
-/* What the pieces' order takes counts where it is longer than what the busiest port does; never for a kernel. */
+/* What the fragments' order takes counts where it is longer than what the busiest port does; never for a kernel. */
 static void order_counts(void **state)
 {
-    mpath_peer_load_t load = {.port_bytes = 256 * MIB, .both_bytes = 256 * MIB, .pieces = 1};
+    mpath_peer_load_t load = {.port_bytes = 256 * MIB, .both_bytes = 256 * MIB, .fragments = 1};
     uint64_t port_ns       = mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load);
     uint64_t kernel_ns     = mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load);
-    uint64_t port_bps, piece_ns;
+    uint64_t port_bps, fragment_ns;
 
     (void)state;
     load.order_ns = port_ns / 2;
@@ -68,15 +68,15 @@ static void order_counts(void **state)
     load.order_ns = 2 * port_ns;
     assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load) >= 2 * port_ns);
     assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load), kernel_ns);
-    mpath_peer_order_rates(&rates, &port_bps, &piece_ns);
+    mpath_peer_order_rates(&rates, &port_bps, &fragment_ns);
     assert_in_range(port_bps, 390000000000, 400000000000);
-    assert_in_range(piece_ns, 1000, 10000);
+    assert_in_range(fragment_ns, 1000, 10000);
 }
 
 /* What a machine's own rates change. */
 static void measured_rates_decide(void **state)
 {
-    const mpath_peer_load_t load = {.port_bytes = 256 * MIB, .both_bytes = 512 * MIB, .pieces = 3};
+    const mpath_peer_load_t load = {.port_bytes = 256 * MIB, .both_bytes = 512 * MIB, .fragments = 3};
     mpath_gpu_probe_t probe      = {.num_gpus   = 2,
                                     .down_bps   = {20000000000, 24000000000},
                                     .host_bps   = 30000000000,
@@ -164,7 +164,7 @@ static void times_grow_smoothly(void **state)
 
             for (uint64_t bytes = 4096; bytes <= 1024 * MIB; bytes += bytes / 8) {
                 const mpath_peer_load_t load = {
-                    .port_bytes = bytes, .both_bytes = bytes + bytes * percent / 100, .pieces = 1};
+                    .port_bytes = bytes, .both_bytes = bytes + bytes * percent / 100, .fragments = 1};
                 uint64_t now = mpath_peer_predict_ns(&rates, way, &load);
 
                 assert_true(now >= before);

@@ -352,36 +352,37 @@ static mpath_cu_result_t cuda_attributes(uint64_t address, cuda_attributes_t *fo
  * The one mapping of VMM memory around an address, and what lies behind it. Older drivers do not tell; there the
  * address range is the mapping.
  */
-static void cuda_mapping(uint64_t address, const cuda_attributes_t *found, mpath_memory_piece_t *piece)
+static void cuda_mapping(uint64_t address, const cuda_attributes_t *found, mpath_memory_block_t *block)
 {
-    const mpath_cu_t *cu     = mpath_gpu_driver();
-    unsigned long long block = 0;
-    mpath_cu_ptr_t start     = 0;
-    size_t bytes             = 0;
+    const mpath_cu_t *cu        = mpath_gpu_driver();
+    unsigned long long physical = 0;
+    mpath_cu_ptr_t start        = 0;
+    size_t bytes                = 0;
 
-    piece->base     = found->start;
-    piece->bytes    = found->bytes;
-    piece->block_id = found->buffer_id;
+    block->base     = found->start;
+    block->bytes    = found->bytes;
+    block->block_id = found->buffer_id;
     if ((cu->PointerGetAttribute(&start, MPATH_CU_PTR_MAPPING_START, address) == MPATH_CU_SUCCESS) &&
         (cu->PointerGetAttribute(&bytes, MPATH_CU_PTR_MAPPING_BYTES, address) == MPATH_CU_SUCCESS) && (bytes > 0) &&
         (address >= start) && (address - start < bytes)) {
-        piece->base  = start;
-        piece->bytes = bytes;
+        block->base  = start;
+        block->bytes = bytes;
     }
-    if ((cu->PointerGetAttribute(&block, MPATH_CU_PTR_PHYSICAL_BLOCK, address) == MPATH_CU_SUCCESS) && (block != 0)) {
-        piece->block_id = block;
+    if ((cu->PointerGetAttribute(&physical, MPATH_CU_PTR_PHYSICAL_BLOCK, address) == MPATH_CU_SUCCESS) &&
+        (physical != 0)) {
+        block->block_id = physical;
     }
 }
 
-static mpath_status_t cuda_memory_piece(uint64_t address, mpath_memory_piece_t *piece)
+static mpath_status_t cuda_memory_block(uint64_t address, mpath_memory_block_t *block)
 {
     cuda_attributes_t found;
 
     if ((cuda_attributes(address, &found) != MPATH_CU_SUCCESS) || (found.type != MPATH_CU_MEMORY_DEVICE)) {
         return MPATH_ERR_PARAM;
     }
-    piece->device = found.ordinal;
-    cuda_mapping(address, &found, piece);
+    block->device = found.ordinal;
+    cuda_mapping(address, &found, block);
     return MPATH_OK;
 }
 
@@ -401,7 +402,7 @@ static int cuda_is_vmm(uint64_t address)
 
 static void cuda_set_kind(uint64_t address, const cuda_attributes_t *found, mpath_memory_t *memory)
 {
-    mpath_memory_piece_t piece;
+    mpath_memory_block_t block;
 
     if (found->managed) {
         memory->kind = MPATH_MEMORY_MANAGED;
@@ -415,10 +416,10 @@ static void cuda_set_kind(uint64_t address, const cuda_attributes_t *found, mpat
         memory->kind       = MPATH_MEMORY_VMM;
         memory->exportable = (found->handles & (MPATH_CU_HANDLE_FD | MPATH_CU_HANDLE_FABRIC)) != 0;
         memory->fabric     = (found->handles & MPATH_CU_HANDLE_FD) == 0;
-        cuda_mapping(address, found, &piece);
-        memory->base      = piece.base;
-        memory->bytes     = piece.bytes;
-        memory->buffer_id = piece.block_id;
+        cuda_mapping(address, found, &block);
+        memory->base      = block.base;
+        memory->bytes     = block.bytes;
+        memory->buffer_id = block.block_id;
     } else {
         memory->kind = MPATH_MEMORY_DEVICE; /* works in this process; nothing names it to others */
     }
@@ -913,7 +914,7 @@ const mpath_device_ops_t mpath_device_cuda = {
     .context_reach       = cuda_context_reach,
     .context_drain       = cuda_context_drain,
     .memory_find         = cuda_memory_find,
-    .memory_piece        = cuda_memory_piece,
+    .memory_block        = cuda_memory_block,
     .memory_info         = cuda_memory_info,
     .memory_take         = cuda_memory_take,
     .memory_give         = cuda_memory_give,
