@@ -269,8 +269,8 @@ static const uint64_t engine_least[] = {1u << 20, 2u << 20, 4u << 20};
 
 #define HOST_SHARE_GRAIN (64u << 10)
 
-/* What the GPUs carry of the pairs on `way` with at least `least_bytes` and less than `end_bytes`. */
-static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least_bytes, uint64_t end_bytes,
+/* What the GPUs carry of the pairs on `lane` with at least `least_bytes` and less than `end_bytes`. */
+static void find_load(const mpath_gpu_coll_t *gpu, gpu_lane_t lane, uint64_t least_bytes, uint64_t end_bytes,
                       mpath_peer_load_t *load)
 {
     *load = (mpath_peer_load_t){0};
@@ -281,12 +281,13 @@ static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least
         for (int peer = 0; peer < gpu->size; peer++) {
             uint64_t sent = gpu_bytes(gpu, rank, peer), received = gpu_bytes(gpu, peer, rank);
 
-            if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes) && (sent < end_bytes)) {
+            if ((gpu_lane(gpu, rank, peer) == lane) && (sent >= least_bytes) && (sent < end_bytes)) {
                 out += sent;
                 fragments++;
             }
-            in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes) && (received < end_bytes)) ? received
-                                                                                                             : 0;
+            in += ((gpu_lane(gpu, peer, rank) == lane) && (received >= least_bytes) && (received < end_bytes))
+                      ? received
+                      : 0;
         }
         load->port_bytes = (out > load->port_bytes) ? out : load->port_bytes;
         load->port_bytes = (in > load->port_bytes) ? in : load->port_bytes;
@@ -303,7 +304,7 @@ static int meets_small_pages(const mpath_gpu_coll_t *gpu, uint64_t least_bytes)
     for (int i = 0; i < gpu->size * gpu->size; i++) {
         const mpath_board_cell_t *owner = gpu_cell(gpu, i % gpu->size);
 
-        meets = meets || ((gpu->decided.ways[i] == WAY_PUSH) && (gpu->demand[i] >= least_bytes) &&
+        meets = meets || ((gpu->decided.lanes[i] == LANE_PUSH) && (gpu->demand[i] >= least_bytes) &&
                           mpath_export_has_small_pages(&owner->sides[MPATH_BOARD_RECV].memory));
     }
     return meets;
@@ -342,7 +343,7 @@ static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
 
     decided->engine_ranks = 0;
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        decided->by_engine[i] = ((decided->ways[i] == WAY_PUSH) && (gpu->demand[i] >= least_bytes))
+        decided->by_engine[i] = ((decided->lanes[i] == LANE_PUSH) && (gpu->demand[i] >= least_bytes))
                                     ? gpu->demand[i] - decided->beside[i] - decided->helped[i]
                                     : 0;
         decided->engine_ranks |= (decided->by_engine[i] > 0) ? 1ull << (i / gpu->size) : 0;
@@ -379,8 +380,8 @@ static uint64_t bound_ns(const mpath_gpu_coll_t *gpu, uint64_t least_bytes, cons
     mpath_peer_load_t large, small;
     uint64_t kernel_ns;
 
-    find_load(gpu, WAY_PUSH, least_bytes, UINT64_MAX, &large);
-    find_load(gpu, WAY_PUSH, 0, least_bytes, &small);
+    find_load(gpu, LANE_PUSH, least_bytes, UINT64_MAX, &large);
+    find_load(gpu, LANE_PUSH, 0, least_bytes, &small);
     kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &small);
     kernel_ns = longer(kernel_ns + kernel_ns / KERNEL_HANDICAP, whole_ns(gpu, all));
     return longer(kernel_ns, mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large));
@@ -393,7 +394,7 @@ static predicted_t predict_engines(mpath_gpu_coll_t *gpu, uint64_t least_bytes, 
     mpath_peer_load_t large;
     predicted_t predicted;
 
-    find_load(gpu, WAY_PUSH, least_bytes, UINT64_MAX, &large);
+    find_load(gpu, LANE_PUSH, least_bytes, UINT64_MAX, &large);
     compute_order(gpu, least_bytes);
     large.order_ns           = mpath_order_time_ns(gpu->order);
     large.small_pages        = meets_small_pages(gpu, least_bytes);
@@ -408,8 +409,8 @@ static int is_another(const mpath_gpu_coll_t *gpu, unsigned i)
 {
     mpath_peer_load_t between, large;
 
-    find_load(gpu, WAY_PUSH, (i > 0) ? engine_least[i - 1] : 0, engine_least[i], &between);
-    find_load(gpu, WAY_PUSH, engine_least[i], UINT64_MAX, &large);
+    find_load(gpu, LANE_PUSH, (i > 0) ? engine_least[i - 1] : 0, engine_least[i], &between);
+    find_load(gpu, LANE_PUSH, engine_least[i], UINT64_MAX, &large);
     return (large.port_bytes > 0) && ((i == 0) || (between.port_bytes > 0));
 }
 
@@ -448,7 +449,7 @@ static predicted_t choose_least(mpath_gpu_coll_t *gpu, const mpath_peer_load_t *
     return best;
 }
 
-mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
+mpath_gpu_way_t mpath_gpu_coll_fastest_lane(mpath_gpu_coll_t *gpu)
 {
     mpath_peer_load_t all;
     predicted_t engines;
@@ -457,7 +458,7 @@ mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
     if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
         return (mpath_gpu_way_t)gpu->settings->gpu_way;
     }
-    find_load(gpu, WAY_PUSH, 0, UINT64_MAX, &all);
+    find_load(gpu, LANE_PUSH, 0, UINT64_MAX, &all);
     kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
     if (kernel_ns + kernel_ns / KERNEL_HANDICAP <= engines_bound_ns(gpu, &all)) {
         return MPATH_GPU_WAY_KERNEL;
@@ -486,7 +487,7 @@ static uint64_t pushed(const mpath_gpu_coll_t *gpu, int rank, int receives)
     for (int peer = 0; peer < gpu->size; peer++) {
         int source = receives ? peer : rank, destination = receives ? rank : peer;
 
-        bytes += (gpu_way(gpu, source, destination) == WAY_PUSH) ? gpu_bytes(gpu, source, destination) : 0;
+        bytes += (gpu_lane(gpu, source, destination) == LANE_PUSH) ? gpu_bytes(gpu, source, destination) : 0;
     }
     return bytes;
 }
@@ -527,7 +528,7 @@ static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share, int 
     of_hot            = pushed(gpu, hot, 0);
     share->next_bytes = of_hot;
     for (int rank = 0; rank < gpu->size; rank++) {
-        uint64_t to_hot = (gpu_way(gpu, rank, hot) == WAY_PUSH) ? gpu_bytes(gpu, rank, hot) : 0;
+        uint64_t to_hot = (gpu_lane(gpu, rank, hot) == LANE_PUSH) ? gpu_bytes(gpu, rank, hot) : 0;
         uint64_t out    = (rank == hot) ? 0 : unrelieved(share->hot_bytes, pushed(gpu, rank, 0), to_hot);
         uint64_t in     = (rank == hot) ? 0 : pushed(gpu, rank, 1);
 
@@ -566,7 +567,7 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
         uint64_t part = gpu->demand[pair] / 1000 * (bytes / (share.hot_bytes / 1000)) &
                         ~(uint64_t)(HOST_SHARE_GRAIN - 1);
 
-        if ((gpu->decided.ways[pair] == WAY_PUSH) && (part < gpu->demand[pair])) {
+        if ((gpu->decided.lanes[pair] == LANE_PUSH) && (part < gpu->demand[pair])) {
             gpu->decided.beside[pair] = part;
         }
     }
@@ -652,7 +653,7 @@ void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu)
 
 static int goes_direct(const gpu_decided_t *decided, int pair)
 {
-    return (decided->ways[pair] != WAY_NONE) && (decided->ways[pair] != WAY_STAGED);
+    return (decided->lanes[pair] != LANE_NONE) && (decided->lanes[pair] != LANE_STAGED);
 }
 
 /*
@@ -695,7 +696,7 @@ static mpath_status_t gpu_coll_open_slots(mpath_gpu_coll_t *gpu)
     mpath_status_t status;
 
     for (int i = 0; i < pairs; i++) {
-        staged = staged || (decided->ways[i] == WAY_STAGED);
+        staged = staged || (decided->lanes[i] == LANE_STAGED);
         beside = beside || (decided->beside[i] > 0);
     }
     if (staged || !beside) {
@@ -890,26 +891,26 @@ static mpath_status_t look_at_side(mpath_gpu_coll_t *gpu, int side)
     return unknown ? exchange_opened(gpu, side, open_unknown(gpu, side)) : MPATH_OK;
 }
 
-/* Pairs between GPUs are WAY_PUSH so far: gives the kernel what is faster with it. */
+/* Pairs between GPUs are LANE_PUSH so far: gives the kernel what is faster with it. */
 static void choose(mpath_gpu_coll_t *gpu)
 {
-    mpath_gpu_way_t way = mpath_gpu_coll_fastest_way(gpu);
+    mpath_gpu_way_t lane = mpath_gpu_coll_fastest_lane(gpu);
 
     gpu->decided.pushes = 0;
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        if (gpu->decided.ways[i] != WAY_PUSH) {
+        if (gpu->decided.lanes[i] != LANE_PUSH) {
             continue;
         }
         if (gpu_cell(gpu, i / gpu->size)->kernels &&
-            ((way == MPATH_GPU_WAY_KERNEL) || (gpu->demand[i] < mpath_gpu_coll_engine_least(gpu)))) {
-            gpu->decided.ways[i] = WAY_KERNEL;
+            ((lane == MPATH_GPU_WAY_KERNEL) || (gpu->demand[i] < mpath_gpu_coll_engine_least(gpu)))) {
+            gpu->decided.lanes[i] = LANE_KERNEL;
         } else {
             gpu->decided.pushes = 1;
         }
     }
 }
 
-void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu)
+void mpath_gpu_coll_forget_lanes(mpath_gpu_coll_t *gpu)
 {
     gpu->decided.valid = 0;
     mpath_gpu_coll_close_imports(gpu);
@@ -952,9 +953,9 @@ static void note_wanted(mpath_gpu_coll_t *gpu)
 {
     memset(gpu->decided.wanted, 0, sizeof(gpu->decided.wanted));
     for (int rank = 0; rank < gpu->size; rank++) {
-        gpu_way_t to = gpu_way(gpu, gpu->me, rank);
+        gpu_lane_t to = gpu_lane(gpu, gpu->me, rank);
 
-        gpu->decided.wanted[MPATH_BOARD_RECV] |= ((to == WAY_KERNEL) || (to == WAY_PUSH)) ? 1ull << rank : 0;
+        gpu->decided.wanted[MPATH_BOARD_RECV] |= ((to == LANE_KERNEL) || (to == LANE_PUSH)) ? 1ull << rank : 0;
     }
 }
 
@@ -1000,7 +1001,7 @@ mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu)
     return status;
 }
 
-/* The way of each pair, with memory open and rates known; the order of the engines. */
+/* The lane of each pair, with memory open and rates known; the order of the engines. */
 static void decide(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
@@ -1008,10 +1009,10 @@ static void decide(mpath_gpu_coll_t *gpu)
     for (int i = 0; i < gpu->size * gpu->size; i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_BOARD_RECV);
 
-        decided->ways[i]   = WAY_NONE;
+        decided->lanes[i]  = LANE_NONE;
         decided->beside[i] = decided->helped[i] = 0;
         if ((gpu->demand[i] > 0) && (access.opener != access.owner)) {
-            decided->ways[i] = is_open(gpu, &access) ? WAY_PUSH : WAY_STAGED;
+            decided->lanes[i] = is_open(gpu, &access) ? LANE_PUSH : LANE_STAGED;
         }
     }
     choose(gpu);
@@ -1021,7 +1022,7 @@ static void decide(mpath_gpu_coll_t *gpu)
 }
 
 /* What is kept of the call before; it counts as a plan that was there. */
-static int keeps_ways(mpath_gpu_coll_t *gpu)
+static int keeps_lanes(mpath_gpu_coll_t *gpu)
 {
     int kept;
 
@@ -1032,17 +1033,17 @@ static int keeps_ways(mpath_gpu_coll_t *gpu)
     return kept;
 }
 
-mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
+mpath_status_t mpath_gpu_coll_find_lanes(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
     mpath_status_t status;
 
-    if (keeps_ways(gpu)) {
+    if (keeps_lanes(gpu)) {
         open_again(gpu);
         status = gpu_coll_share_direct(gpu);
         return (status == MPATH_OK) ? open_wanted(gpu) : status;
     }
-    mpath_gpu_coll_forget_ways(gpu);
+    mpath_gpu_coll_forget_lanes(gpu);
     forget_moved(gpu);
     decided->share_ppm = decided->help_percent = 0;
     status                                     = look_at_side(gpu, MPATH_BOARD_RECV);
@@ -1072,7 +1073,7 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works)
     if (is_decided(gpu)) {
         open_again(gpu);
     } else {
-        mpath_gpu_coll_forget_ways(gpu);
+        mpath_gpu_coll_forget_lanes(gpu);
         forget_moved(gpu);
         for (int side = 0; (status == MPATH_OK) && (side < MPATH_BOARD_SIDES); side++) {
             status = look_at_side(gpu, side);

@@ -72,11 +72,11 @@ static int is_sent(const mpath_gpu_coll_t *gpu)
 static int is_missing(const mpath_gpu_coll_t *gpu, int rank)
 {
     const mpath_board_words_t *words = &gpu->board.words[rank];
-    gpu_way_t way                    = gpu_way(gpu, rank, gpu->me);
+    gpu_lane_t lane                  = gpu_lane(gpu, rank, gpu->me);
 
-    return (((way == WAY_KERNEL) || (gpu_helped_bytes(gpu, rank, gpu->me) > 0)) &&
+    return (((lane == LANE_KERNEL) || (gpu_helped_bytes(gpu, rank, gpu->me) > 0)) &&
             !is_done(gpu, &words->kernel_done)) ||
-           ((way == WAY_PUSH) && !is_done(gpu, &words->engine_done));
+           ((lane == LANE_PUSH) && !is_done(gpu, &words->engine_done));
 }
 
 /* The first rank of which something is missing; -1: none. */
@@ -169,7 +169,7 @@ static int copy_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char
     if (rank >= 0) {
         snprintf(text, size, "rank %d waits for rank %d: %llu bytes by lane peer (%s) in call %llu on device memory",
                  gpu->me, rank, (unsigned long long)gpu_bytes(gpu, rank, gpu->me),
-                 gpu_way(gpu, rank, gpu->me) == WAY_KERNEL ? "kernel" : "copy engine", number);
+                 gpu_lane(gpu, rank, gpu->me) == LANE_KERNEL ? "kernel" : "copy engine", number);
         return 1;
     }
     rank = *rank_p = gpu->staged_started ? mpath_staged_waits_for(gpu->board.staged, &bytes) : -1;
@@ -465,7 +465,7 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     for (int i = 1; i < gpu->size; i++) {
         int to         = (gpu->me + i) % gpu->size;
         uint64_t end   = call->send_bytes[to] - gpu->decided.beside[gpu->me * gpu->size + to];
-        uint64_t bytes = (gpu_way(gpu, gpu->me, to) == WAY_KERNEL) ? end : gpu_helped_bytes(gpu, gpu->me, to);
+        uint64_t bytes = (gpu_lane(gpu, gpu->me, to) == LANE_KERNEL) ? end : gpu_helped_bytes(gpu, gpu->me, to);
 
         if (bytes > 0) {
             gpu->fragments[count++] = (mpath_kernel_piece_t){
@@ -671,7 +671,7 @@ static unsigned most_fragments(const mpath_gpu_coll_t *gpu)
         unsigned fragments = 0;
 
         for (int peer = 0; peer < gpu->size; peer++) {
-            fragments += (gpu_way(gpu, rank, peer) == WAY_PUSH) ? 1 : 0;
+            fragments += (gpu_lane(gpu, rank, peer) == LANE_PUSH) ? 1 : 0;
         }
         most = (fragments > most) ? fragments : most;
     }
@@ -750,7 +750,7 @@ static void set_share(mpath_gpu_coll_t *gpu, unsigned percent)
         return;
     }
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        decided->helped[i] = (decided->ways[i] == WAY_PUSH)
+        decided->helped[i] = (decided->lanes[i] == LANE_PUSH)
                                  ? (gpu->demand[i] - decided->beside[i]) / 100 * percent & ~(HELP_GRAIN_BYTES - 1)
                                  : 0;
     }
@@ -795,9 +795,9 @@ static int decided_create(mpath_gpu_coll_t *gpu)
 
     decided->generations               = calloc(size, sizeof(*decided->generations));
     decided->demand                    = calloc(4 * cells, sizeof(*decided->demand));
-    decided->ways                      = calloc(cells, sizeof(*decided->ways));
+    decided->lanes                     = calloc(cells, sizeof(*decided->lanes));
     decided->imports[MPATH_BOARD_RECV] = calloc(4 * size, sizeof(mpath_import_t *));
-    if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->ways == NULL) ||
+    if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->lanes == NULL) ||
         (decided->imports[MPATH_BOARD_RECV] == NULL)) {
         return 0;
     }
@@ -874,7 +874,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     mpath_gpu_coll_release(&gpu->claimed);
     if (gpu->opened) {
         tell_of_imports(gpu);
-        mpath_gpu_coll_forget_ways(gpu);
+        mpath_gpu_coll_forget_lanes(gpu);
         mpath_board_close(&gpu->board);
     }
     mpath_gpu_exchange_destroy(gpu);
@@ -891,7 +891,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->engine_fragments);
     free(gpu->decided.generations);
     free(gpu->decided.demand);
-    free(gpu->decided.ways);
+    free(gpu->decided.lanes);
     free(gpu->decided.imports[MPATH_BOARD_RECV]);
     free(gpu);
 }
@@ -1187,7 +1187,7 @@ int mpath_gpu_coll_lacks_slots(const mpath_gpu_coll_t *gpu)
 
 static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    mpath_status_t status = mpath_gpu_coll_find_ways(gpu);
+    mpath_status_t status = mpath_gpu_coll_find_lanes(gpu);
 
     if (status == MPATH_OK) {
         gpu_plan_begins(gpu);

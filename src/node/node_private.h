@@ -16,12 +16,12 @@
 #include <stdint.h>
 
 /* How the message of a pair travels. */
-typedef enum gpu_way {
-    WAY_NONE,
-    WAY_KERNEL, /* the sender's kernel writes */
-    WAY_PUSH,   /* the sender's copy engine writes */
-    WAY_STAGED  /* through host memory */
-} gpu_way_t;
+typedef enum gpu_lane {
+    LANE_NONE,
+    LANE_KERNEL, /* the sender's kernel writes */
+    LANE_PUSH,   /* the sender's copy engine writes */
+    LANE_STAGED  /* through host memory */
+} gpu_lane_t;
 
 #define GPU_KNOWN_EXPORTS 8
 
@@ -53,10 +53,10 @@ typedef struct gpu_decided {
     int valid;
     uint64_t *generations;              /* [n] */
     uint64_t *demand;                   /* [n][n] */
-    uint8_t *ways;                      /* [n][n] gpu_way_t */
+    uint8_t *lanes;                     /* [n][n] gpu_lane_t */
     uint64_t wanted[MPATH_BOARD_SIDES]; /* masks of the ranks on whose memory this one works */
     uint32_t share_ppm;                 /* that `beside` has, where the caller wants one */
-    uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
+    uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its lane */
     unsigned help_percent; /* that `helped` has of what is pushed */
     uint64_t *helped;      /* [n][n] bytes of a pushed message, before those of `beside`, that the kernel writes */
     mpath_import_t **imports[MPATH_BOARD_SIDES]; /* [n] what this rank writes to and reads from, in calls */
@@ -170,7 +170,7 @@ mpath_status_t mpath_gpu_coll_move_prepared(mpath_gpu_coll_t *gpu, const mpath_c
 mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started);
 
 /*
- * node/choose.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce, with demand between all: opens both
+ * node/choose.c, in place of mpath_gpu_coll_find_lanes() where GPUs reduce, with demand between all: opens both
  * sides of all ranks if this one works on them (`works`), until mpath_gpu_coll_close_imports(). MPATH_DECLINED, on all
  * ranks alike: somebody cannot open something, or has no kernels.
  */
@@ -188,7 +188,7 @@ static inline void gpu_plan_ends(mpath_gpu_coll_t *gpu)
 }
 
 /* node/choose.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
-mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
+mpath_status_t mpath_gpu_coll_find_lanes(mpath_gpu_coll_t *gpu);
 
 /* Once: what the copies of this machine reach. Collective. */
 mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu);
@@ -197,7 +197,7 @@ mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 
 /* The same, and the decision goes. */
-void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
+void mpath_gpu_coll_forget_lanes(mpath_gpu_coll_t *gpu);
 
 /*
  * node/choose.c: slots in host memory, where there are none so far. MPATH_DECLINED, on all ranks alike: some
@@ -216,10 +216,10 @@ void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu);
 int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes);
 
 /*
- * node/choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the
+ * node/choose.c: what carries most of the pairs that are LANE_PUSH so far. And, once all lanes are known, the
  * host's share and the order of the engines' fragments.
  */
-mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
+mpath_gpu_way_t mpath_gpu_coll_fastest_lane(mpath_gpu_coll_t *gpu);
 
 /* After it: from how many bytes on a pair is worth an engine. */
 uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu);
@@ -270,9 +270,9 @@ static inline void gpu_span_begin(mpath_gpu_coll_t *gpu, gpu_span_kind_t kind, u
     }
 }
 
-static inline gpu_way_t gpu_way(const mpath_gpu_coll_t *gpu, int source, int destination)
+static inline gpu_lane_t gpu_lane(const mpath_gpu_coll_t *gpu, int source, int destination)
 {
-    return (gpu_way_t)gpu->decided.ways[(size_t)source * (size_t)gpu->size + (size_t)destination];
+    return (gpu_lane_t)gpu->decided.lanes[(size_t)source * (size_t)gpu->size + (size_t)destination];
 }
 
 /* What a pair's message sends through host memory: all, its end, or nothing. */
@@ -280,7 +280,7 @@ static inline uint64_t gpu_staged_bytes(const mpath_gpu_coll_t *gpu, int source,
 {
     size_t pair = (size_t)source * (size_t)gpu->size + (size_t)destination;
 
-    return (gpu->decided.ways[pair] == WAY_STAGED) ? gpu->demand[pair] : gpu->decided.beside[pair];
+    return (gpu->decided.lanes[pair] == LANE_STAGED) ? gpu->demand[pair] : gpu->decided.beside[pair];
 }
 
 static inline uint64_t gpu_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)

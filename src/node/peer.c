@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lane "peer": fragments onto a stream, for copy engines or as one kernel, and what each way takes. */
+/* Lane "peer": fragments onto a stream, for copy engines or as one kernel, and what each takes. */
 #include "node/peer.h"
 
 #include <stdlib.h>
@@ -238,18 +238,18 @@ static const peer_model_t push_model = {10500, 4000, 2525, 2525, 60};
 
 static const peer_model_t small_push_model = {10000, 4000, 2550, 2050, 1600}; /* the same for small pages */
 
-static const peer_model_t *find_model(mpath_peer_way_t way, const mpath_peer_load_t *load)
+static const peer_model_t *find_model(mpath_peer_lane_t lane, const mpath_peer_load_t *load)
 {
-    if (way == MPATH_PEER_KERNEL) {
+    if (lane == MPATH_PEER_KERNEL) {
         return (load->fragments <= 1) ? &pair_model : &kernel_model;
     }
     return load->small_pages ? &small_push_model : &push_model;
 }
 
 /* What a byte takes that takes `byte_fs` on the H200. */
-static uint64_t stretch(uint64_t byte_fs, mpath_peer_way_t way, const mpath_peer_rates_t *rates)
+static uint64_t stretch(uint64_t byte_fs, mpath_peer_lane_t lane, const mpath_peer_rates_t *rates)
 {
-    switch (way) {
+    switch (lane) {
     case MPATH_PEER_KERNEL:
         return byte_fs * (h200_rates.kernel_bps / 1000000) / (rates->kernel_bps / 1000000 + 1);
     default:
@@ -257,10 +257,10 @@ static uint64_t stretch(uint64_t byte_fs, mpath_peer_way_t way, const mpath_peer
     }
 }
 
-static uint64_t start_of(const peer_model_t *model, mpath_peer_way_t way, const mpath_peer_rates_t *rates)
+static uint64_t start_of(const peer_model_t *model, mpath_peer_lane_t lane, const mpath_peer_rates_t *rates)
 {
-    uint64_t seen_ns    = (way == MPATH_PEER_KERNEL) ? rates->kernel_ns : rates->engine_ns;
-    uint64_t assumed_ns = (way == MPATH_PEER_KERNEL) ? h200_rates.kernel_ns : h200_rates.engine_ns;
+    uint64_t seen_ns    = (lane == MPATH_PEER_KERNEL) ? rates->kernel_ns : rates->engine_ns;
+    uint64_t assumed_ns = (lane == MPATH_PEER_KERNEL) ? h200_rates.kernel_ns : h200_rates.engine_ns;
 
     return (model->start_ns + seen_ns > assumed_ns) ? model->start_ns + seen_ns - assumed_ns : 0;
 }
@@ -271,7 +271,7 @@ void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_
     *fragment_ns_p = push_model.fragment_ns;
 }
 
-uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load)
+uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_lane_t lane, const mpath_peer_load_t *load)
 {
     uint64_t other_bytes, percent, byte_fs, port_ns;
     const peer_model_t *model;
@@ -282,12 +282,12 @@ uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t
     other_bytes = (load->both_bytes > load->port_bytes) ? load->both_bytes - load->port_bytes : 0;
     other_bytes = (other_bytes < load->port_bytes) ? other_bytes : load->port_bytes;
     percent     = other_bytes * 100 / load->port_bytes;
-    model       = find_model(way, load);
+    model       = find_model(lane, load);
     byte_fs     = model->alone_fs + model->alike_fs * percent / 100;
-    byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, way, rates);
+    byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, lane, rates);
     port_ns     = load->fragments * model->fragment_ns + load->port_bytes / 1000 * byte_fs / 1000;
-    if ((way != MPATH_PEER_KERNEL) && (load->order_ns > port_ns)) {
+    if ((lane != MPATH_PEER_KERNEL) && (load->order_ns > port_ns)) {
         port_ns = load->order_ns;
     }
-    return start_of(model, way, rates) + port_ns;
+    return start_of(model, lane, rates) + port_ns;
 }

@@ -41,7 +41,7 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_fragme
 /* CTAs of a copy inside a GPU beside engine copies to others. */
 #define MPATH_PEER_LOCAL_CTAS 16
 
-typedef enum mpath_peer_way { MPATH_PEER_KERNEL, MPATH_PEER_PUSH } mpath_peer_way_t;
+typedef enum mpath_peer_lane { MPATH_PEER_KERNEL, MPATH_PEER_PUSH } mpath_peer_lane_t;
 
 /* What copies of a machine reach, bytes per second in one direction; plain data, the same on all ranks of a team. */
 typedef struct mpath_peer_rates {
@@ -67,7 +67,7 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
  */
 void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *bps_p, uint64_t *start_ns_p);
 
-/* What a way would have to carry. */
+/* What a lane would have to carry. */
 typedef struct mpath_peer_load {
     uint64_t port_bytes; /* through the busiest port: what one GPU sends, or what it receives */
     uint64_t both_bytes; /* the most that one GPU sends and receives together */
@@ -80,7 +80,7 @@ typedef struct mpath_peer_load {
 void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *fragment_ns_p);
 
 /* Nanoseconds until a load has been carried, from measurements on GPUs behind an NVSwitch: doc/gpu-design.md. */
-uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load);
+uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_lane_t lane, const mpath_peer_load_t *load);
 
 /*
  * Copies of the lane "peer" by kernels that are made again: an application mostly exchanges the same buffers by the

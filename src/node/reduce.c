@@ -544,7 +544,7 @@ struct gpu_eager {
 
 /*
  * Before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is
- * not eligible), if that is predicted to be faster than the way that has been chosen, and it may expect that all others
+ * not eligible), if that is predicted to be faster than the algorithm that has been chosen, and it may expect that all others
  * do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and
  * the call goes on in another way. Of both, errors break the team.
  */
@@ -564,41 +564,42 @@ static void gpu_eager_destroy(gpu_eager_t *eager)
 
 /* -- which form -- */
 
-/* For vectors of so many bytes; MPATH_EAGER_FORMS: the way that has been chosen for after the agreement is faster. */
+/* For vectors of so many bytes; MPATH_EAGER_FORMS: the algorithm that has been chosen for after the agreement is faster. */
 static mpath_eager_form_t form_of(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    mpath_gpu_reduce_t way = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
-    unsigned ways          = MPATH_REDUCE_WAY(gpu->way) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS) |
-                    MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE);
+    mpath_gpu_reduce_t algorithm = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
+    unsigned algorithms          = MPATH_REDUCE_WAY(gpu->algorithm) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS) |
+                          MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE);
 
     if (gpu->in_ring) {
         return MPATH_EAGER_FORMS; /* they combine in the order of the ranks */
     }
-    if (way == MPATH_GPU_REDUCE_AUTO) {
-        way = mpath_reduce_fastest(&gpu->reduce->rates, ways, (unsigned)gpu->size, bytes);
+    if (algorithm == MPATH_GPU_REDUCE_AUTO) {
+        algorithm = mpath_reduce_fastest(&gpu->reduce->rates, algorithms, (unsigned)gpu->size, bytes);
     }
-    if (way == MPATH_GPU_REDUCE_WHOLE) {
+    if (algorithm == MPATH_GPU_REDUCE_WHOLE) {
         return (bytes <= MPATH_REDUCE_WHOLE_MAX_BYTES) ? MPATH_EAGER_WHOLE : MPATH_EAGER_FORMS;
     }
-    return ((way == MPATH_GPU_REDUCE_PARTS) && (bytes <= MPATH_REDUCE_PARTS_MAX_BYTES)) ? MPATH_EAGER_PARTS
-                                                                                        : MPATH_EAGER_FORMS;
+    return ((algorithm == MPATH_GPU_REDUCE_PARTS) && (bytes <= MPATH_REDUCE_PARTS_MAX_BYTES)) ? MPATH_EAGER_PARTS
+                                                                                              : MPATH_EAGER_FORMS;
 }
 
 /* The longest vector that goes in a form: for which it may be predicted to be the fastest, or is forced. */
 static uint64_t longest(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t what)
 {
-    mpath_gpu_reduce_t way   = (what == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_WHOLE : MPATH_GPU_REDUCE_PARTS;
-    mpath_gpu_reduce_t other = (what == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_PARTS : MPATH_GPU_REDUCE_DIRECT;
+    mpath_gpu_reduce_t algorithm = (what == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_WHOLE : MPATH_GPU_REDUCE_PARTS;
+    mpath_gpu_reduce_t other     = (what == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_PARTS : MPATH_GPU_REDUCE_DIRECT;
     uint64_t limit     = (what == MPATH_EAGER_WHOLE) ? MPATH_REDUCE_WHOLE_MAX_BYTES : MPATH_REDUCE_PARTS_MAX_BYTES;
     eager_form_t *form = &gpu->eager->forms[what];
     int known          = gpu->reduce->rated ? 2 : 1;
 
-    if (gpu->reduce->settings->gpu_reduce == (int)way) {
+    if (gpu->reduce->settings->gpu_reduce == (int)algorithm) {
         return limit;
     }
     if (form->longest_known != known) {
         form->longest_known = known;
-        form->longest_bytes = mpath_reduce_most_bytes(&gpu->reduce->rates, way, other, (unsigned)gpu->size, limit);
+        form->longest_bytes = mpath_reduce_most_bytes(&gpu->reduce->rates, algorithm, other, (unsigned)gpu->size,
+                                                      limit);
     }
     return form->longest_bytes;
 }
@@ -899,7 +900,7 @@ static mpath_status_t reduce_launch(mpath_symmetric_gpu_t *gpu, const mpath_redu
 #define WRITES_REST_S 86400u
 
 /*
- * Whether elements are combined in the order of a ring: sizes decide, or the way that is forced, so that a call has the
+ * Whether elements are combined in the order of a ring: sizes decide, or the algorithm that is forced, so that a call has the
  * same bits on every machine, whatever is the fastest there.
  */
 static int goes_round(mpath_gpu_reduce_t forced, unsigned ranks, uint64_t bytes)
@@ -919,18 +920,18 @@ static void choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduc
 {
     mpath_gpu_reduce_t forced = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
     gpu_choice_t *choice      = &gpu->choice;
-    unsigned ranks = (unsigned)gpu->size, ways = 0;
+    unsigned ranks = (unsigned)gpu->size, algorithms = 0;
 
     *choice = (gpu_choice_t){.bytes = bytes, .how = *how, .rated = gpu->reduce->rated};
     if (mpath_writes_fits(how)) {
-        choice->in_ring = goes_round(forced, ranks, bytes);
-        ways            = (ranks == 2) ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : 0;
-        ways            = choice->in_ring ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING) : ways;
-        choice->way     = ((forced == MPATH_GPU_REDUCE_WRITES) || (forced == MPATH_GPU_REDUCE_RING)) ? forced : 0;
+        choice->in_ring   = goes_round(forced, ranks, bytes);
+        algorithms        = (ranks == 2) ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : 0;
+        algorithms        = choice->in_ring ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING) : algorithms;
+        choice->algorithm = ((forced == MPATH_GPU_REDUCE_WRITES) || (forced == MPATH_GPU_REDUCE_RING)) ? forced : 0;
     }
-    if (choice->way == 0) {
-        ways        = (forced == MPATH_GPU_REDUCE_AUTO) ? ways : 0;
-        choice->way = mpath_reduce_fastest(&gpu->reduce->rates, ways, ranks, bytes);
+    if (choice->algorithm == 0) {
+        algorithms        = (forced == MPATH_GPU_REDUCE_AUTO) ? algorithms : 0;
+        choice->algorithm = mpath_reduce_fastest(&gpu->reduce->rates, algorithms, ranks, bytes);
     }
 }
 
@@ -942,8 +943,8 @@ void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const m
         (choice->rated != gpu->reduce->rated)) {
         choose(gpu, bytes, how);
     }
-    gpu->in_ring = choice->in_ring;
-    gpu->way     = choice->way;
+    gpu->in_ring   = choice->in_ring;
+    gpu->algorithm = choice->algorithm;
 }
 
 /* Bytes of a tile for which there is memory; 0: none. */
@@ -956,21 +957,21 @@ static uint64_t tile_bytes(const gpu_window_t *window, const mpath_gpu_coll_t *c
     return mpath_writes_usable(coll->send.gpu) ? tile & ~(WRITES_TILE_GRAIN - 1) : 0;
 }
 
-/* The kernel of the way that has been chosen. */
+/* The kernel of the algorithm that has been chosen. */
 static mpath_status_t reduce_writes_find_function(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device,
                                                   const mpath_reduce_how_t *how)
 {
     gpu_found_t *found    = &gpu->found;
     mpath_status_t status = MPATH_OK;
 
-    if ((found->device != device) || (found->way != gpu->way) || (found->how.op != how->op) ||
+    if ((found->device != device) || (found->algorithm != gpu->algorithm) || (found->how.op != how->op) ||
         (found->how.type != how->type)) {
-        status        = (gpu->way == MPATH_GPU_REDUCE_RING)
-                            ? mpath_ring_find(device, how, &gpu->no_writes, &found->function)
-                            : mpath_writes_find(device, how, &gpu->no_writes, &found->function);
-        found->device = (status == MPATH_OK) ? device : NULL;
-        found->way    = gpu->way;
-        found->how    = *how;
+        status           = (gpu->algorithm == MPATH_GPU_REDUCE_RING)
+                               ? mpath_ring_find(device, how, &gpu->no_writes, &found->function)
+                               : mpath_writes_find(device, how, &gpu->no_writes, &found->function);
+        found->device    = (status == MPATH_OK) ? device : NULL;
+        found->algorithm = gpu->algorithm;
+        found->how       = *how;
     }
     return status;
 }
@@ -982,7 +983,7 @@ static mpath_status_t reduce_writes_find_function(mpath_symmetric_gpu_t *gpu, mp
  */
 static void gpu_writes_claim(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how)
 {
-    if ((gpu->way != MPATH_GPU_REDUCE_DIRECT) && (reduce_writes_find_function(gpu, device, how) == MPATH_OK)) {
+    if ((gpu->algorithm != MPATH_GPU_REDUCE_DIRECT) && (reduce_writes_find_function(gpu, device, how) == MPATH_OK)) {
         mpath_gpu_coll_claim(&gpu->reduce->claimed);
     }
 }
@@ -1072,8 +1073,9 @@ static mpath_status_t reduce_launch(mpath_symmetric_gpu_t *gpu, const mpath_redu
     coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
     gpu_span_begin(coll, GPU_SPAN_KERNEL, gpu->part_bytes[gpu->me]);
     mpath_gpu_coll_lock();
-    status = (gpu->way == MPATH_GPU_REDUCE_RING) ? mpath_launch_ring(stream, gpu->found.function, ctas, done, arguments)
-                                                 : mpath_launch_writes(stream, gpu->found.function, done, arguments);
+    status = (gpu->algorithm == MPATH_GPU_REDUCE_RING)
+                 ? mpath_launch_ring(stream, gpu->found.function, ctas, done, arguments)
+                 : mpath_launch_writes(stream, gpu->found.function, done, arguments);
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -1093,7 +1095,7 @@ static mpath_status_t gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_r
         .send       = (mpath_device_ptr_t)(uintptr_t)coll->send.buffer,
     };
 
-    if (gpu->way == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */
+    if (gpu->algorithm == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */
         ctas                 = mpath_ring_ctas(writes->multiprocessors);
         tile                 = mpath_ring_tile(gpu->part_bytes[0], ctas,
                                                MPATH_RING_TILE_BYTES((uint64_t)gpu->size, ctas, writes->unit_bytes));
@@ -1326,7 +1328,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     }
     if (status == MPATH_OK) {
         for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
-            coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
+            coll->decided.lanes[i] = (gpu->part_bytes[i / gpu->size] > 0) ? LANE_KERNEL : LANE_NONE;
         }
         status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, how)
                                                        : start_part(gpu, how, target));

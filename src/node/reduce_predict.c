@@ -88,13 +88,13 @@ static uint64_t ring_ns(const stretch_t *stretch, unsigned ranks, uint64_t bytes
  * A port carries 2 (n - 1) / n of the vector; of whole ones 2 (n - 1) with the numbers, and in parts, where two units of
  * four are numbers, 8 / 3 (n - 1) / n.
  */
-uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t way, unsigned ranks,
+uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t algorithm, unsigned ranks,
                                  uint64_t bytes)
 {
     stretch_t stretch = stretch_of(rates);
     uint64_t port     = bytes * 2 / ranks * (ranks - 1);
 
-    switch (way) {
+    switch (algorithm) {
     case MPATH_GPU_REDUCE_WHOLE:
         return (bytes > MPATH_REDUCE_WHOLE_MAX_BYTES)
                    ? UINT64_MAX
@@ -112,31 +112,33 @@ uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_redu
     }
 }
 
-mpath_gpu_reduce_t mpath_reduce_fastest(const mpath_peer_rates_t *rates, unsigned ways, unsigned ranks, uint64_t bytes)
+mpath_gpu_reduce_t mpath_reduce_fastest(const mpath_peer_rates_t *rates, unsigned algorithms, unsigned ranks,
+                                        uint64_t bytes)
 {
     mpath_gpu_reduce_t best = MPATH_GPU_REDUCE_DIRECT;
     uint64_t best_ns        = mpath_reduce_predict_ns(rates, best, ranks, bytes);
 
-    for (unsigned way = MPATH_GPU_REDUCE_DIRECT + 1; way < MPATH_GPU_REDUCE_WAYS; way++) {
-        if (ways & MPATH_REDUCE_WAY(way)) {
-            uint64_t ns = mpath_reduce_predict_ns(rates, (mpath_gpu_reduce_t)way, ranks, bytes);
+    for (unsigned algorithm = MPATH_GPU_REDUCE_DIRECT + 1; algorithm < MPATH_GPU_REDUCE_ALGORITHMS; algorithm++) {
+        if (algorithms & MPATH_REDUCE_WAY(algorithm)) {
+            uint64_t ns = mpath_reduce_predict_ns(rates, (mpath_gpu_reduce_t)algorithm, ranks, bytes);
 
-            best    = (ns < best_ns) ? (mpath_gpu_reduce_t)way : best;
+            best    = (ns < best_ns) ? (mpath_gpu_reduce_t)algorithm : best;
             best_ns = (ns < best_ns) ? ns : best_ns;
         }
     }
     return best;
 }
 
-uint64_t mpath_reduce_most_bytes(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t way, mpath_gpu_reduce_t other,
-                                 unsigned ranks, uint64_t limit)
+uint64_t mpath_reduce_most_bytes(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t algorithm,
+                                 mpath_gpu_reduce_t other, unsigned ranks, uint64_t limit)
 {
     uint64_t low = 0, high = limit / UNIT_BYTES; /* that many units are, and one more than these are not */
 
     while (low < high) {
         uint64_t middle = low + (high - low + 1) / 2, bytes = middle * UNIT_BYTES;
 
-        if (mpath_reduce_predict_ns(rates, way, ranks, bytes) <= mpath_reduce_predict_ns(rates, other, ranks, bytes)) {
+        if (mpath_reduce_predict_ns(rates, algorithm, ranks, bytes) <=
+            mpath_reduce_predict_ns(rates, other, ranks, bytes)) {
             low = middle;
         } else {
             high = middle - 1;

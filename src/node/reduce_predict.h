@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What each way of an Allreduce on device memory of one node takes, from the rates that all ranks have alike: pure
+ * What each algorithm of an Allreduce on device memory of one node takes, from the rates that all ranks have alike: pure
  * arithmetic in integers. The figures are those of two to eight H200 (doc/benchmarks); on other machines what bytes take
  * is stretched as the rate of kernels is, and what does not depend on bytes as their latency is. So of a machine with
- * half the rate, or twice the latency, every boundary between two ways is at half or at twice the bytes.
+ * half the rate, or twice the latency, every boundary between two algorithms is at half or at twice the bytes.
  *
  * The order in which elements are combined, and with it the bits, must not depend on what has been measured on the day:
  * mpath_reduce_in_ring() knows sizes only.
@@ -24,19 +24,20 @@
  */
 int mpath_reduce_in_ring(unsigned ranks, uint64_t bytes);
 
-/* Nanoseconds of a call; UINT64_MAX: vectors of that size do not go this way. `way` is not "auto". */
-uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t way, unsigned ranks,
+/* Nanoseconds of a call; UINT64_MAX: vectors of that size do not go this way. `algorithm` is not "auto". */
+uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t algorithm, unsigned ranks,
                                  uint64_t bytes);
 
-/* A set of ways. */
-#define MPATH_REDUCE_WAY(_way) (1u << (_way))
+/* A set of algorithms. */
+#define MPATH_REDUCE_WAY(_algorithm) (1u << (_algorithm))
 
-/* The fastest of `ways`; DIRECT, which may always be, is one of them. */
-mpath_gpu_reduce_t mpath_reduce_fastest(const mpath_peer_rates_t *rates, unsigned ways, unsigned ranks, uint64_t bytes);
+/* The fastest of `algorithms`; DIRECT, which may always be, is one of them. */
+mpath_gpu_reduce_t mpath_reduce_fastest(const mpath_peer_rates_t *rates, unsigned algorithms, unsigned ranks,
+                                        uint64_t bytes);
 
-/* The longest vector, up to `limit` bytes and in units of 16, for which `way` is not slower than `other`. */
-uint64_t mpath_reduce_most_bytes(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t way, mpath_gpu_reduce_t other,
-                                 unsigned ranks, uint64_t limit);
+/* The longest vector, up to `limit` bytes and in units of 16, for which `algorithm` is not slower than `other`. */
+uint64_t mpath_reduce_most_bytes(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t algorithm,
+                                 mpath_gpu_reduce_t other, unsigned ranks, uint64_t limit);
 
 /* What bytes take from a GPU to the next one of a ring. */
 uint64_t mpath_reduce_ring_ns(const mpath_peer_rates_t *rates, uint64_t bytes);

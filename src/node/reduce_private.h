@@ -41,7 +41,7 @@ typedef struct gpu_host {
 typedef struct gpu_found {
     mpath_gpu_t *device; /* NULL: none */
     mpath_reduce_how_t how;
-    int way; /* mpath_gpu_reduce_t */
+    int algorithm; /* mpath_gpu_reduce_t */
     mpath_device_function_t function;
 } gpu_found_t;
 
@@ -50,7 +50,7 @@ typedef struct gpu_choice {
     uint64_t bytes; /* 0: nothing has been chosen */
     mpath_reduce_how_t how;
     int rated; /* with the machine's rates */
-    int in_ring, way;
+    int in_ring, algorithm;
     mpath_eager_form_t form; /* instead of both, ahead of the agreement; MPATH_EAGER_FORMS: none */
     int form_known;
 } gpu_choice_t;
@@ -73,8 +73,8 @@ struct mpath_symmetric_gpu {
     gpu_found_t found;       /* of the last one */
     gpu_choice_t choice;     /* of the last one */
     mpath_pause_t no_writes; /* since there was no kernel for one */
-    int way;                 /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
-    int in_ring;             /* its elements are combined in the order of a ring, whatever the way */
+    int algorithm;           /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
+    int in_ring;             /* its elements are combined in the order of a ring, whatever the algorithm */
 };
 
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
@@ -96,7 +96,7 @@ static inline int gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
 
 /*
  * node/reduce.c: the order in which elements are combined, the same for the same size, ranks and parameters,
- * and within it the way that is predicted to be the fastest of those that follow the agreement.
+ * and within it the algorithm that is predicted to be the fastest of those that follow the agreement.
  */
 void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
 

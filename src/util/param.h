@@ -108,7 +108,7 @@ typedef enum mpath_gpu_reduce {
     MPATH_GPU_REDUCE_RING,   /* the same, each to the next GPU only */
     MPATH_GPU_REDUCE_PARTS,  /* kernels send each other parts before the agreement, and results */
     MPATH_GPU_REDUCE_WHOLE,  /* the same with whole vectors */
-    MPATH_GPU_REDUCE_WAYS
+    MPATH_GPU_REDUCE_ALGORITHMS
 } mpath_gpu_reduce_t;
 
 typedef enum mpath_gpu_rail {

@@ -51,7 +51,7 @@ static void node_begin(int size)
     gpu->settings          = &node.settings;
     gpu->size              = size;
     gpu->demand            = node.demand;
-    gpu->decided.ways      = node.ways;
+    gpu->decided.lanes     = node.ways;
     gpu->decided.by_engine = node.by_engine;
     gpu->decided.beside    = node.beside;
     gpu->decided.helped    = node.helped;
@@ -75,16 +75,16 @@ static void choose_ways(void)
 
     memset(node.beside, 0, sizeof(node.beside));
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        node.ways[i] = ((i / gpu->size != i % gpu->size) && (node.demand[i] > 0)) ? WAY_PUSH : WAY_NONE;
+        node.ways[i] = ((i / gpu->size != i % gpu->size) && (node.demand[i] > 0)) ? LANE_PUSH : LANE_NONE;
     }
-    way                 = mpath_gpu_coll_fastest_way(gpu);
+    way                 = mpath_gpu_coll_fastest_lane(gpu);
     gpu->decided.pushes = 0;
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        if (node.ways[i] == WAY_NONE) {
+        if (node.ways[i] == LANE_NONE) {
             continue;
         }
         if ((way == MPATH_GPU_WAY_KERNEL) || (node.demand[i] < mpath_gpu_coll_engine_least(gpu))) {
-            node.ways[i] = WAY_KERNEL;
+            node.ways[i] = LANE_KERNEL;
         } else {
             gpu->decided.pushes = 1;
         }
@@ -126,14 +126,14 @@ static mpath_peer_load_t load_of(uint8_t way, uint8_t other)
 static uint64_t predict_ns(void)
 {
     const mpath_gpu_coll_t *gpu = &node.gpu;
-    mpath_peer_load_t kernel = load_of(WAY_KERNEL, WAY_KERNEL), push = load_of(WAY_PUSH, WAY_PUSH);
+    mpath_peer_load_t kernel = load_of(LANE_KERNEL, LANE_KERNEL), push = load_of(LANE_PUSH, LANE_PUSH);
     mpath_peer_load_t all;
     uint64_t by_kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &kernel), engine_ns;
 
     push.order_ns = gpu->decided.order_ns;
     engine_ns     = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &push);
     if (engine_ns > 0) { /* they share the ports */
-        all           = load_of(WAY_KERNEL, WAY_PUSH);
+        all           = load_of(LANE_KERNEL, LANE_PUSH);
         all.fragments = 1;
         engine_ns     = larger(engine_ns, mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &all));
     }

@@ -13,7 +13,7 @@
 
 static mpath_peer_rates_t rates;
 
-static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes, int small_pages)
+static mpath_peer_lane_t fastest(uint64_t port_bytes, uint64_t both_bytes, int small_pages)
 {
     const mpath_peer_load_t load = {
         .port_bytes = port_bytes, .both_bytes = both_bytes, .fragments = 3, .small_pages = small_pages};
@@ -154,18 +154,18 @@ static void host_is_what_it_adds(void **state)
     assert_int_equal(measured.one_bps, 20000000000ull / 1000 * 630);
 }
 
-/* More bytes, or more traffic the other way, never take less time; and no neighbouring size takes twice as long. */
+/* More bytes, or more traffic the other lane, never take less time; and no neighbouring size takes twice as long. */
 static void times_grow_smoothly(void **state)
 {
     (void)state;
-    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_PUSH; way++) {
+    for (mpath_peer_lane_t lane = MPATH_PEER_KERNEL; lane <= MPATH_PEER_PUSH; lane++) {
         for (unsigned percent = 0; percent <= 80; percent += 20) {
             uint64_t before = 0;
 
             for (uint64_t bytes = 4096; bytes <= 1024 * MIB; bytes += bytes / 8) {
                 const mpath_peer_load_t load = {
                     .port_bytes = bytes, .both_bytes = bytes + bytes * percent / 100, .fragments = 1};
-                uint64_t now = mpath_peer_predict_ns(&rates, way, &load);
+                uint64_t now = mpath_peer_predict_ns(&rates, lane, &load);
 
                 assert_true(now >= before);
                 assert_true((before == 0) || (now <= before * 3 / 2));
