@@ -168,8 +168,11 @@ int mca_coll_mpath_alltoallw_init(const void *sbuf, mca_coll_mpath_counts_t scou
                                   struct ompi_communicator_t *comm, struct ompi_info_t *info, ompi_request_t **request,
                                   mca_coll_base_module_t *module);
 
-/* True: this MPI_Alltoallv or MPI_Alltoall is the previous function's; asked once for each, in their order. */
-bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module);
+/*
+ * True: this MPI_Alltoallv or MPI_Alltoall is the previous function's; asked once for each, in their order. `equal_bytes`: of
+ * each pair of ranks in an MPI_Alltoall, else 0.
+ */
+bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module, uint64_t equal_bytes);
 
 /* coll_mpath_allreduce.c, coll_mpath_reduce_scatter.c, coll_mpath_allgather.c */
 int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,

@@ -223,14 +223,25 @@ static mpath_status_t work_broken(mca_coll_mpath_module_t *module, mpath_status_
     return status;
 }
 
-bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module)
+bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module, uint64_t equal_bytes)
 {
-    if ((NULL == module->coll) || (0 == mpath_coll_passes(module->coll))) {
+    if ((NULL == module->coll) || (0 == mpath_coll_passes(module->coll, equal_bytes))) {
         return false;
     }
     mca_coll_mpath_record_end(module, MPATH_OPERATION_ALLTOALLV, MPATH_DECLINED,
                               mpath_coll_declined_because(module->coll));
     return true;
+}
+
+/* What each rank receives from each other one in an MPI_Alltoall; 0: it is none. */
+static uint64_t equal_bytes(const mca_coll_mpath_args_t *recv)
+{
+    size_t bytes = 0;
+
+    if (recv->equal) {
+        (void)ompi_datatype_type_size(recv->datatype, &bytes);
+    }
+    return (uint64_t)recv->count * (uint64_t)bytes;
 }
 
 /* This Open MPI knows how to handle the buffers, as far as each is one piece of memory. */
@@ -252,7 +263,7 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
     if (!module->tried) {
         mca_coll_mpath_team_make(module); /* together with the other ranks */
     }
-    work->passed = mca_coll_mpath_alltoallv_passes(module);
+    work->passed = mca_coll_mpath_alltoallv_passes(module, equal_bytes(&work->recv_args));
     asks         = (NULL != module->coll) && !work->passed;
     status       = work_look(module, work);
     if ((MPATH_OK == status) && asks) {
@@ -273,9 +284,9 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
 }
 
 /* The same where no buffer can be in device memory: the previous function runs on the user's arguments. */
-static bool passes_at_once(mca_coll_mpath_module_t *module, bool has_gpus)
+static bool passes_at_once(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *recv, bool has_gpus)
 {
-    return !has_gpus && mca_coll_mpath_alltoallv_passes(module);
+    return !has_gpus && mca_coll_mpath_alltoallv_passes(module, equal_bytes(recv));
 }
 
 /* A blocking call is over, for the trials of short ones. */
@@ -335,7 +346,7 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
     mpath_status_t status;
 
     mca_coll_mpath_queue_before_blocking(module);
-    if (passes_at_once(module, has_gpus)) {
+    if (passes_at_once(module, &recv, has_gpus)) {
         previous = COLL_MPATH_PREVIOUS(module, alltoallv, sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype,
                                        comm);
         ended(module);
@@ -365,7 +376,7 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
     mpath_status_t status;
 
     mca_coll_mpath_queue_before_blocking(module);
-    if (passes_at_once(module, has_gpus)) {
+    if (passes_at_once(module, &recv, has_gpus)) {
         previous = COLL_MPATH_PREVIOUS(module, alltoall, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm);
         ended(module);
         return previous;

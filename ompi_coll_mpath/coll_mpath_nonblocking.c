@@ -46,11 +46,14 @@ static bool nonblocking_has_gaps(const mca_coll_mpath_arguments_t *arguments)
 static bool nonblocking_passes(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module)
 {
     mpath_operation_t collective = MPATH_OPERATION_REDUCE_SCATTER;
+    size_t bytes                 = 0;
 
     switch (arguments->kind) {
     case COLL_MPATH_ALLTOALLV:
+        return mca_coll_mpath_alltoallv_passes(module, 0);
     case COLL_MPATH_ALLTOALL:
-        return mca_coll_mpath_alltoallv_passes(module);
+        (void)ompi_datatype_type_size(arguments->rdtype, &bytes);
+        return mca_coll_mpath_alltoallv_passes(module, (uint64_t)arguments->rcount * (uint64_t)bytes);
     case COLL_MPATH_ALLREDUCE:
         collective = MPATH_OPERATION_ALLREDUCE;
         break;

@@ -95,6 +95,30 @@ static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agre
     return status;
 }
 
+/* Where calls are kept of which each pair of ranks has so many bytes. */
+static mpath_coll_equal_t *equal_of(mpath_coll_t *coll, uint64_t pair_bytes)
+{
+    return &coll->equals[mpath_ways_size(pair_bytes) % MPATH_COLL_EQUALS];
+}
+
+/* The ranks have left a call on host memory to the previous function: the next one with as many bytes is of that kind, too. */
+static void keep_equal(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_doubt_call_t *call)
+{
+    if (coll->equal_bytes > 0 && !(agreed->flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE))) {
+        *equal_of(coll, coll->equal_bytes) = (mpath_coll_equal_t){
+            .pair_bytes = coll->equal_bytes, .bytes = call->bytes, .skew = call->skew};
+    }
+}
+
+/* Whether the call under way needs no agreement, since it is like one that the ranks have agreed on. */
+static int equal_passes(mpath_coll_t *coll)
+{
+    const mpath_coll_equal_t *equal = equal_of(coll, coll->equal_bytes);
+
+    return coll->equal_bytes > 0 && equal->pair_bytes == coll->equal_bytes &&
+           mpath_doubt_passes(&coll->doubt, coll->team, equal->bytes, equal->skew);
+}
+
 /*
  * What calls before have shown of one on host memory for which parameters force nothing: the previous function is faster,
  * or that is tried. The same on all ranks; may be collective. An error breaks the team.
@@ -115,6 +139,9 @@ static mpath_status_t coll_ask_tuner(mpath_coll_t *coll, const mpath_agreed_t *a
                                       .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
     status     = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
     *because_p = status == MPATH_OK && previous ? MPATH_WHY_FASTER : NULL;
+    if (*because_p != NULL) {
+        keep_equal(coll, agreed, &call);
+    }
     return status;
 }
 
@@ -164,16 +191,24 @@ static mpath_status_t coll_note_agreed(mpath_coll_t *coll, mpath_status_t status
     return status;
 }
 
-int mpath_coll_passes(mpath_coll_t *coll)
+int mpath_coll_passes(mpath_coll_t *coll, uint64_t equal_bytes)
 {
     int passes;
 
+    coll->equal_bytes = equal_bytes;
     if (is_never(coll) && (mpath_team_status(coll->team) == MPATH_OK)) {
         (void)mpath_coll_decline(coll, MPATH_WHY_PARAMETER);
         return 1;
     }
-    if (!mpath_passing_has_plans(&coll->passing) || (mpath_team_status(coll->team) != MPATH_OK)) {
-        return 0; /* the latter: the call fails like all others */
+    if (mpath_team_status(coll->team) != MPATH_OK) {
+        return 0; /* the call fails like all others */
+    }
+    if (!mpath_passing_has_plans(&coll->passing)) {
+        passes = equal_passes(coll);
+        if (passes) {
+            (void)mpath_coll_decline(coll, MPATH_WHY_FASTER);
+        }
+        return passes;
     }
     passes = mpath_passing_next(&coll->passing);
     if (mpath_passing_is_timed(&coll->passing)) {

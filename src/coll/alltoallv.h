@@ -51,11 +51,12 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
  * Nonzero: this call is left to the previous function without asking the others, on all ranks alike: a parameter says
- * so, or what calls before it have shown (tune/passing.h). To be asked before each call, in their order; once where it
- * is nonzero. mpath_coll_ended() says that a call has ended that was carried or passed right after the question; not to
- * be called where the application has done other things meanwhile.
+ * so, or what calls before it have shown (tune/passing.h, and tune/doubt.h, which needs to know of an MPI_Alltoall that each
+ * pair of ranks exchanges so many bytes; 0: only the ranks together know what they exchange). To be asked before each
+ * call, in their order; once where it is nonzero. mpath_coll_ended() says that a call has ended that was carried or
+ * passed right after the question; not to be called where the application has done other things meanwhile.
  */
-int mpath_coll_passes(mpath_coll_t *coll);
+int mpath_coll_passes(mpath_coll_t *coll, uint64_t equal_bytes);
 void mpath_coll_ended(mpath_coll_t *coll);
 
 /*

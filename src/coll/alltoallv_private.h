@@ -26,6 +26,15 @@ typedef struct mpath_coll_rates {
     unsigned heard;       /* of mpath_history_changes() */
 } mpath_coll_rates_t;
 
+/* An MPI_Alltoall of so many bytes a pair that the ranks have left to the previous function: what it was for coll->doubt. */
+typedef struct mpath_coll_equal {
+    uint64_t pair_bytes; /* 0: none */
+    uint64_t bytes;
+    unsigned skew;
+} mpath_coll_equal_t;
+
+#define MPATH_COLL_EQUALS 4 /* of half octaves that follow each other */
+
 struct mpath_coll {
     /* What each call looks at */
     mpath_team_t *team;
@@ -42,7 +51,9 @@ struct mpath_coll {
     uint32_t watches; /* MPATH_CALL_WATCHED, or 0 */
     mpath_coll_counters_t counters;
     mpath_passing_t passing;
-    mpath_doubt_t doubt; /* of calls on host memory */
+    mpath_doubt_t doubt;  /* of calls on host memory */
+    uint64_t equal_bytes; /* of each pair of ranks in the call under way, an MPI_Alltoall; 0: it is none */
+    mpath_coll_equal_t equals[MPATH_COLL_EQUALS];
     mpath_coll_rates_t rates;
     mpath_tuning_t tuning;
     /* What the plan has to carry, of the call under way; kept while calls have the same signature. NULL: none had any */

@@ -38,6 +38,28 @@ static void log_doubt(const mpath_team_t *team, const char *next)
                   mpath_team_size(team), next);
 }
 
+/* Looks at nothing but what the ranks have agreed on, and counts calls. */
+int mpath_doubt_passes(mpath_doubt_t *doubt, const mpath_team_t *team, uint64_t bytes, unsigned skew)
+{
+    const mpath_way_call_t call    = {.bytes = bytes, .skew = skew, .open = 1u << MPATH_WAY_PREVIOUS};
+    int number                     = mpath_ways_kind(bytes, skew);
+    const mpath_doubt_kind_t *kind = &doubt->kinds[number];
+
+    return (doubt->passes.left > 0) && (mpath_team_topo_version(team) == 0) && (kind->slow == MPATH_DOUBT_ROW) &&
+           (kind->windows == 0) && (mpath_ways_known(&doubt->trials, &call) == MPATH_WAY_PREVIOUS) &&
+           mpath_pause_passes(&mpath_trials_of(&doubt->trials, number)->holds) && mpath_pause_passes(&doubt->passes);
+}
+
+/* The call that the ranks have agreed on is the previous function's, by a decision or in a trial. */
+static void grant_passes(mpath_doubt_t *doubt)
+{
+    if (mpath_idle_others_may_rest() || (doubt->trials.run < 0)) {
+        mpath_pause_begin(&doubt->passes, MPATH_DOUBT_PASS_FIRST, MPATH_DOUBT_PASS_MOST);
+    } else {
+        mpath_pause_end(&doubt->passes);
+    }
+}
+
 /* What the ranks have said about the last call. */
 static void hear(mpath_doubt_t *doubt, const mpath_team_t *team, uint32_t flags)
 {
@@ -96,6 +118,9 @@ mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32
         }
     }
     *previous_p = (way == MPATH_WAY_PREVIOUS);
+    if (*previous_p) {
+        grant_passes(doubt);
+    }
     /* of what others progress nobody says anything: ranks compute meanwhile */
     doubt->last = (*previous_p || mpath_idle_others_may_rest()) ? NULL : kind;
     return MPATH_OK;

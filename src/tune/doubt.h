@@ -13,6 +13,10 @@
  *
  * Calls that others progress (team/wait.h) say nothing: ranks compute meanwhile.
  *
+ * Where trials have shown the previous function to be faster, calls of which all ranks know the kind without asking go to
+ * it without an agreement, too: after one that was left so 1, then 3, 7 and in the end 63, before the ranks agree on one
+ * again, in which they hear what has changed. They count as calls for which the trial's decision holds.
+ *
  * Not once rails have failed: what MPI sends itself may take them.
  */
 #ifndef MPATH_TUNE_DOUBT_H
@@ -20,12 +24,15 @@
 
 #include "tune/ways.h"
 #include "team/team.h"
+#include "util/pause.h"
 
 #define MPATH_DOUBT_TIMES 2u         /* a call is slow that takes so many times as long as its bytes */
 #define MPATH_DOUBT_FIRST_NS 100000u /* and so much more: messages, and copies inside nodes */
 #define MPATH_DOUBT_ROW 4u           /* slow calls of a kind, one after the other */
 #define MPATH_DOUBT_WINDOW_CALLS 4u  /* after so many the ranks exchange what rails carry */
 #define MPATH_DOUBT_WINDOWS 4u       /* such exchanges, at most */
+#define MPATH_DOUBT_PASS_FIRST 1u    /* calls without an agreement between two with one, see util/pause.h */
+#define MPATH_DOUBT_PASS_MOST 63u
 
 /* What the ranks have said of the calls of a kind that mpath carried. */
 typedef struct mpath_doubt_kind {
@@ -41,6 +48,7 @@ typedef struct mpath_doubt {
     mpath_trials_t trials;
     mpath_doubt_kind_t *last; /* the last call that mpath carried; NULL: nothing is to be said of it */
     int was_slow;             /* it, on this rank */
+    mpath_pause_t passes;     /* calls that need no agreement, until the next that does */
 } mpath_doubt_t;
 
 /* A call, the same on all ranks. */
@@ -51,6 +59,13 @@ typedef struct mpath_doubt_call {
 } mpath_doubt_call_t;
 
 void mpath_doubt_release(mpath_doubt_t *doubt);
+
+/*
+ * Before the agreement of a call on host memory, whose bytes and skew all ranks know without it. Nonzero: it is the previous
+ * function's, and nobody agrees on it; asked once for each such call. The same on all ranks, whether others progress the
+ * call or not.
+ */
+int mpath_doubt_passes(mpath_doubt_t *doubt, const mpath_team_t *team, uint64_t bytes, unsigned skew);
 
 /* What this rank has to say in the agreement of the next call: a flag of mpath_call_t, or 0. */
 uint32_t mpath_doubt_tell(const mpath_doubt_t *doubt);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Calls whose rails carry far less than is declared, with more bytes than hide it: the previous functions are tried for
- * each operation, blocking calls of which others that are not blocking stand between. Right results in all.
+ * each operation, blocking calls of which others that are not blocking stand between. Then all operations mixed, of the same
+ * and of other lengths, some two at a time: where the previous function is faster, and all know that a call is of that kind, it
+ * goes there without an agreement. Right results in all.
  */
 #include "mpi/cases.h"
 
@@ -12,8 +14,9 @@
 #define CALLS 36           /* shares may follow the rails in 16 of them before */
 #define TRIED_LEAST 3      /* by the previous function */
 #define ELEMENTS (2 << 20) /* ints; of them a rank's part is its size-th */
+#define MIXED_CALLS 60
 
-static int *mine, *result, *counts, *displacements, rank, size, part;
+static int *mine, *result, *second, *counts, *displacements, rank, size, part;
 
 /* What rank `of` has at `at` is pattern[at] + shift(of, call). */
 static int *pattern;
@@ -54,6 +57,15 @@ static void exchange(MPI_Request *request)
                        request);
     } else {
         MPI_Alltoallv(mine, counts, displacements, MPI_INT, result, counts, displacements, MPI_INT, MPI_COMM_WORLD);
+    }
+}
+
+static void equal_exchange(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Ialltoall(mine, part, MPI_INT, result, part, MPI_INT, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Alltoall(mine, part, MPI_INT, result, part, MPI_INT, MPI_COMM_WORLD);
     }
 }
 
@@ -149,10 +161,26 @@ static const struct {
     void (*run)(MPI_Request *request);
     long (*check)(int call);
     int is_known; /* calls of the one before have shown which way is the faster */
-} operations[] = {
-    {"alltoallv", exchange, check_exchange, 0},    {"allreduce", sum, check_sum, 0},
-    {"reduce_scatter", scatter, check_scatter, 0}, {"reduce_scatter_block", scatter_block, check_scatter, 1},
-    {"allgather", gather, check_gather, 0},        {"allgatherv", gather_blocks, check_gather, 1}};
+} operations[] = {{"alltoallv", exchange, check_exchange, 0},
+                  {"alltoall", equal_exchange, check_exchange, 1},
+                  {"allreduce", sum, check_sum, 0},
+                  {"reduce_scatter", scatter, check_scatter, 0},
+                  {"reduce_scatter_block", scatter_block, check_scatter, 1},
+                  {"allgather", gather, check_gather, 0},
+                  {"allgatherv", gather_blocks, check_gather, 1}};
+
+#define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
+
+static void set_part(int elements)
+{
+    int peer;
+
+    part = elements;
+    for (peer = 0; peer < size; peer++) {
+        counts[peer]        = part;
+        displacements[peer] = peer * part;
+    }
+}
 
 static long run_operation(size_t operation)
 {
@@ -183,36 +211,92 @@ static long run_operation(size_t operation)
     return errors;
 }
 
+/* The same numbers on all ranks. */
+static unsigned draw(unsigned below)
+{
+    static unsigned long long state = 1;
+
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)(state >> 33) % below;
+}
+
+/* Two calls at a time, of the same bytes and from the same place. */
+static long run_two(size_t operation, int call)
+{
+    MPI_Request requests[2];
+    int *first = result;
+    long errors;
+
+    operations[operation].run(&requests[0]);
+    result = second;
+    memset(result, 0xA5, (size_t)(size * part) * sizeof(int));
+    operations[operation].run(&requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    errors = operations[operation].check(call);
+    result = first;
+    return errors + operations[operation].check(call);
+}
+
+/* Most calls are as long as those before: what these have shown holds for them. */
+static long run_mixed(void)
+{
+    static const int divisors[] = {1, 1, 1, 1, 1, 64, 4096};
+    unsigned long long before, asked = 0;
+    long errors = 0;
+    int call;
+
+    for (call = 0; call < MIXED_CALLS; call++) {
+        size_t operation = draw(OPERATIONS);
+
+        set_part(ELEMENTS / size / divisors[draw(sizeof(divisors) / sizeof(divisors[0]))]);
+        fill(call);
+        before = cases_counter("coll_mpath_agree_ns");
+        if (draw(6) == 0) {
+            errors += run_two(operation, call);
+        } else {
+            operations[operation].run(NULL);
+            errors += operations[operation].check(call);
+        }
+        asked += cases_counter("coll_mpath_agree_ns") > before;
+    }
+    if (rank == 0) {
+        printf("mixed: the ranks agreed on %llu of %d calls or pairs of calls\n", asked, MIXED_CALLS);
+    }
+    return errors;
+}
+
 int main(int argc, char **argv)
 {
     size_t operation;
-    int peer, i;
+    int i;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    part          = ELEMENTS / size;
     mine          = malloc(ELEMENTS * sizeof(int));
     result        = malloc(ELEMENTS * sizeof(int));
+    second        = malloc(ELEMENTS * sizeof(int));
     pattern       = malloc(ELEMENTS * sizeof(int));
     counts        = malloc((size_t)size * sizeof(int));
     displacements = malloc((size_t)size * sizeof(int));
-    if ((mine == NULL) || (result == NULL) || (pattern == NULL) || (counts == NULL) || (displacements == NULL)) {
+    if ((mine == NULL) || (result == NULL) || (second == NULL) || (pattern == NULL) || (counts == NULL) ||
+        (displacements == NULL)) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
-    for (peer = 0; peer < size; peer++) {
-        counts[peer]        = part;
-        displacements[peer] = peer * part;
-    }
+    set_part(ELEMENTS / size);
     for (i = 0; i < ELEMENTS; i++) {
         pattern[i] = i % 1000003 * 3;
     }
-    for (operation = 0; operation < sizeof(operations) / sizeof(operations[0]); operation++) {
+    for (operation = 0; operation < OPERATIONS; operation++) {
         if (case_wanted(argc, argv, operations[operation].name)) {
             case_end(operations[operation].name, run_operation(operation));
         }
     }
+    if (case_wanted(argc, argv, "mixed")) {
+        case_end("mixed", run_mixed());
+    }
     cases_print_calls();
+    free(second);
     free(displacements);
     free(counts);
     free(pattern);

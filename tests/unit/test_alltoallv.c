@@ -628,7 +628,7 @@ static int asked_of(member_t *member, const asked_t *asked, int calls)
     for (int call = 0; call < calls; call++) {
         a2a_demand(asked->kind, member->a2a.size, asked->max_bytes, (uint64_t)call, member->demand);
         a2a_fill(&member->a2a, member->demand, (uint64_t)call);
-        if (mpath_coll_passes(member->coll)) {
+        if (mpath_coll_passes(member->coll, 0)) {
             said_ns += asked->passed_ns;
         } else {
             said_ns += asked->agreed_ns;
@@ -679,7 +679,7 @@ static int no_passes_body(ranks_self_t *self, void *argument)
         a2a_demand(A2A_EVEN, self->size, 100000, (uint64_t)call, member.demand);
         a2a_fill(&member.a2a, member.demand, (uint64_t)call);
         member.a2a.call.flags |= MPATH_CALL_INELIGIBLE;
-        ranks_check(!mpath_coll_passes(member.coll));
+        ranks_check(!mpath_coll_passes(member.coll, 0));
         ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
     }
     member_end(&member);

@@ -183,14 +183,51 @@ static void check_rest(mpath_team_t *team)
     mpath_doubt_release(&doubt);
 }
 
+/* How many calls pass, one after the other, that are left without an agreement. */
+static unsigned passed(mpath_doubt_t *doubt, const mpath_team_t *team, uint64_t bytes, unsigned skew)
+{
+    unsigned calls = 0;
+
+    while (mpath_doubt_passes(doubt, team, bytes, skew)) {
+        calls++;
+    }
+    return calls;
+}
+
+/* What trials have found holds for calls without an agreement, too, more and more of them and of no other kind. */
+static void check_passes(mpath_team_t *team)
+{
+    mpath_doubt_t doubt = {.last = NULL};
+    unsigned calls = 0, most = MPATH_DOUBT_PASS_FIRST, expected;
+
+    ranks_check(passed(&doubt, team, MIB, 0) == 0);
+    slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
+    run_trials(&doubt, team, MPATH_CALL_SLOW, MIB, 0, 1);
+    ranks_check(passed(&doubt, team, MIB, 0) == 0); /* nobody has decided yet */
+    while (calls < MPATH_TRIAL_HOLDS) {
+        ranks_check(next(&doubt, team, 0, MIB, 0));
+        calls++;
+        ranks_check(passed(&doubt, team, 2 * MIB, 0) == 0);
+        ranks_check(passed(&doubt, team, MIB, 1) == 0);
+        expected = (most < MPATH_TRIAL_HOLDS - calls) ? most : MPATH_TRIAL_HOLDS - calls;
+        ranks_check(passed(&doubt, team, MIB, 0) == expected);
+        calls += expected;
+        most = (2 * most + 1 < MPATH_DOUBT_PASS_MOST) ? 2 * most + 1 : MPATH_DOUBT_PASS_MOST;
+    }
+    run_trials(&doubt, team, 0, MIB, 0, 150);
+    ranks_check(!next(&doubt, team, 0, MIB, 0) && (passed(&doubt, team, MIB, 0) == 0));
+    mpath_doubt_release(&doubt);
+}
+
 static void check_lost(mpath_team_t *team)
 {
     mpath_doubt_t doubt = {.last = NULL};
 
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
     run_trials(&doubt, team, MPATH_CALL_SLOW, MIB, 0, 1);
-    ranks_check(next(&doubt, team, 0, MIB, 0));
+    ranks_check(next(&doubt, team, 0, MIB, 0) && (doubt.passes.left == MPATH_DOUBT_PASS_FIRST));
     team->topo_version++; /* as when a rail has failed */
+    ranks_check(passed(&doubt, team, MIB, 0) == 0);
     ranks_check(!next(&doubt, team, 0, MIB, 0));
     mpath_doubt_release(&doubt);
 }
@@ -209,6 +246,7 @@ static int word_body(ranks_self_t *self, void *argument)
     check_windows(team);
     check_end(team);
     check_rest(team);
+    check_passes(team);
     check_lost(team);
     ranks_barrier(self);
     mpath_team_destroy(team);
@@ -248,9 +286,10 @@ typedef struct call_job {
     int gate, deterministic;
     int slow;         /* mpath's calls take long */
     int tried, taken; /* the previous function is tried; it is by far the faster one */
+    int equal;        /* an exchange is an MPI_Alltoall */
 } call_job_t;
 
-static mpath_status_t make_call(member_t *member, operation_t operation, a2a_t *a2a, uint64_t round)
+static mpath_status_t make_call(member_t *member, operation_t operation, int is_equal, a2a_t *a2a, uint64_t round)
 {
     uint64_t elements = ELEMENTS, blocks[RANKS] = {elements / 4, elements / 4, elements / 4, elements / 4};
     uint64_t offsets[RANKS], demand[RANKS * RANKS];
@@ -261,6 +300,10 @@ static mpath_status_t make_call(member_t *member, operation_t operation, a2a_t *
     case ALLTOALLV:
         a2a_demand(A2A_EVEN, RANKS, BLOCK, 1, demand);
         a2a_fill(a2a, demand, round);
+        if (mpath_coll_passes(member->coll, is_equal ? BLOCK : 0)) {
+            status = MPATH_DECLINED;
+            break;
+        }
         status = mpath_alltoallv(member->coll, &a2a->call);
         ranks_check((status != MPATH_OK) || (a2a_check(a2a) == 0));
         break;
@@ -303,14 +346,19 @@ static void check_calls(member_t *member, operation_t operation, const call_job_
     int number = 0;
 
     for (unsigned call = 0; call < MPATH_DOUBT_ROW + TRIALS + 4; call++) {
-        mpath_status_t status = make_call(member, operation, a2a, call);
-        int previous          = 0;
+        uint64_t agreed       = mpath_team_call(member->team);
+        mpath_status_t status = make_call(member, operation, job->equal, a2a, call);
+        int previous          = 0, passes;
 
         if (job->tried && (call >= MPATH_DOUBT_ROW)) {
             previous = (number < TRIALS) ? number % 2 : job->taken;
             number++;
         }
         ranks_check(status == (previous ? MPATH_DECLINED : MPATH_OK));
+        /* once that is decided, every second one of the first needs no agreement */
+        passes = previous && (number > TRIALS) && ((number - TRIALS) % 2 == 0) &&
+                 ((operation != ALLTOALLV) || job->equal);
+        ranks_check((mpath_team_call(member->team) == agreed) == passes);
         if ((status == MPATH_OK) && (job->gate == MPATH_GATE_AUTO)) {
             check_links(operation);
         }
@@ -347,14 +395,15 @@ static int call_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
-static void check_job(int slow, int gate, int deterministic, int tried, int taken)
+static void check_job(int slow, int gate, int deterministic, int tried, int taken, int equal)
 {
     call_job_t job = {.setup         = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = NIC_BPS},
                       .slow          = slow,
                       .gate          = gate,
                       .deterministic = deterministic,
                       .tried         = tried,
-                      .taken         = taken};
+                      .taken         = taken,
+                      .equal         = equal};
 
     assert_int_equal(ranks_run(&job.setup, call_body, &job), 0);
 }
@@ -362,11 +411,12 @@ static void check_job(int slow, int gate, int deterministic, int tried, int take
 static void test_calls(void **state)
 {
     (void)state;
-    check_job(1, MPATH_GATE_AUTO, 0, 1, 1);
-    check_job(1, MPATH_GATE_AUTO, 0, 1, 0);
-    check_job(1, MPATH_GATE_AUTO, 1, 1, 1);
-    check_job(1, MPATH_GATE_ALWAYS, 0, 0, 0);
-    check_job(0, MPATH_GATE_AUTO, 0, 0, 0);
+    check_job(1, MPATH_GATE_AUTO, 0, 1, 1, 0);
+    check_job(1, MPATH_GATE_AUTO, 0, 1, 1, 1);
+    check_job(1, MPATH_GATE_AUTO, 0, 1, 0, 0);
+    check_job(1, MPATH_GATE_AUTO, 1, 1, 1, 0);
+    check_job(1, MPATH_GATE_ALWAYS, 0, 0, 0, 0);
+    check_job(0, MPATH_GATE_AUTO, 0, 0, 0, 0);
 }
 
 /*
@@ -396,7 +446,7 @@ static int follow_body(ranks_self_t *self, void *argument)
     member_open(&member, self);
     a2a_init(&a2a, self->rank, self->size);
     do {
-        status = make_call(&member, ALLTOALLV, &a2a, call++);
+        status = make_call(&member, ALLTOALLV, 0, &a2a, call++);
         end_call(&member, 0);
     } while ((status == MPATH_OK) && (call < 100));
     ranks_check(status == MPATH_DECLINED);
