@@ -102,9 +102,9 @@ static mpath_coll_equal_t *equal_of(mpath_coll_t *coll, uint64_t pair_bytes)
 }
 
 /* The ranks have left a call on host memory to the previous function: the next one with as many bytes is of that kind, too. */
-static void keep_equal(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_doubt_call_t *call)
+static void keep_equal(mpath_coll_t *coll, const mpath_doubt_call_t *call)
 {
-    if (coll->equal_bytes > 0 && !(agreed->flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE))) {
+    if (coll->equal_bytes > 0) {
         *equal_of(coll, coll->equal_bytes) = (mpath_coll_equal_t){
             .pair_bytes = coll->equal_bytes, .bytes = call->bytes, .skew = call->skew};
     }
@@ -140,7 +140,7 @@ static mpath_status_t coll_ask_tuner(mpath_coll_t *coll, const mpath_agreed_t *a
     status     = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
     *because_p = status == MPATH_OK && previous ? MPATH_WHY_FASTER : NULL;
     if (*because_p != NULL) {
-        keep_equal(coll, agreed, &call);
+        keep_equal(coll, &call);
     }
     return status;
 }

@@ -2,6 +2,7 @@
 /* What the symmetric collectives have in common: life, gate, agreement, the order of combination. */
 #include "coll/reduction_private.h"
 
+#include "device/gpu.h"
 #include "node/reduce_predict.h"
 #include "team/wait.h"
 #include "util/log.h"
@@ -510,6 +511,7 @@ static mpath_status_t symmetric_agree(mpath_symmetric_t *symmetric, mpath_operat
         call.operation_text = combination->alike_text;
     }
     call.flags |= mpath_doubt_tell(doubt) | mpath_symmetric_adapt_tell(symmetric) | mpath_share_tell(symmetric->share);
+    call.flags |= mpath_gpu_was_found() ? MPATH_CALL_GPUS : 0;
     if (job->gpus != NULL) {
         call.flags |= mpath_share_gpus_tell(symmetric->share, job);
     }

@@ -50,10 +50,15 @@ int mpath_doubt_passes(mpath_doubt_t *doubt, const mpath_team_t *team, uint64_t 
            mpath_pause_passes(&mpath_trials_of(&doubt->trials, number)->holds) && mpath_pause_passes(&doubt->passes);
 }
 
-/* The call that the ranks have agreed on is the previous function's, by a decision or in a trial. */
-static void grant_passes(mpath_doubt_t *doubt)
+/*
+ * The call that the ranks have agreed on is the previous function's, by a decision or in a trial. Who uses GPUs may find only
+ * in a call that its data cannot be copied to the host, of which the others hear in the agreement.
+ */
+static void grant_passes(mpath_doubt_t *doubt, uint32_t flags)
 {
-    if (mpath_idle_others_may_rest() || (doubt->trials.run < 0)) {
+    int decided = mpath_idle_others_may_rest() || (doubt->trials.run < 0);
+
+    if (decided && !(flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE))) {
         mpath_pause_begin(&doubt->passes, MPATH_DOUBT_PASS_FIRST, MPATH_DOUBT_PASS_MOST);
     } else {
         mpath_pause_end(&doubt->passes);
@@ -119,7 +124,7 @@ mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32
     }
     *previous_p = (way == MPATH_WAY_PREVIOUS);
     if (*previous_p) {
-        grant_passes(doubt);
+        grant_passes(doubt, flags);
     }
     /* of what others progress nobody says anything: ranks compute meanwhile */
     doubt->last = (*previous_p || mpath_idle_others_may_rest()) ? NULL : kind;

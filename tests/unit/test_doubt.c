@@ -225,6 +225,8 @@ static void check_lost(mpath_team_t *team)
 
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
     run_trials(&doubt, team, MPATH_CALL_SLOW, MIB, 0, 1);
+    ranks_check(next(&doubt, team, 0, MIB, 0) && (passed(&doubt, team, MIB, 0) == MPATH_DOUBT_PASS_FIRST));
+    ranks_check(next(&doubt, team, MPATH_CALL_GPUS, MIB, 0) && (passed(&doubt, team, MIB, 0) == 0));
     ranks_check(next(&doubt, team, 0, MIB, 0) && (doubt.passes.left == MPATH_DOUBT_PASS_FIRST));
     team->topo_version++; /* as when a rail has failed */
     ranks_check(passed(&doubt, team, MIB, 0) == 0);
