@@ -15,7 +15,8 @@
  *
  * Where trials have shown the previous function to be faster, calls of which all ranks know the kind without asking go to
  * it without an agreement, too: after one that was left so 1, then 3, 7 and in the end 63, before the ranks agree on one
- * again, in which they hear what has changed. Not where some process uses GPUs. They count as calls for which the trial's decision holds.
+ * again, in which they hear what has changed. They count as calls for which the trial's decision holds. Not where some
+ * process uses GPUs.
  *
  * Not once rails have failed: what MPI sends itself may take them.
  */
