@@ -96,11 +96,9 @@ static uint32_t choose(const mpath_moe_t *moe, const uint64_t *sums, uint64_t *s
     return expert;
 }
 
-mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t *demand)
+mpath_status_t mpath_moe_begin(int num_ranks, const mpath_moe_t *moe, mpath_moe_draw_t *draw)
 {
-    uint64_t state        = moe->seed;
     mpath_status_t status = check(num_ranks, moe);
-    uint32_t chosen[MPATH_MOE_MAX_TOPK];
     uint64_t *sums;
 
     if (status != MPATH_OK) {
@@ -111,19 +109,42 @@ mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t 
         mpath_error("demand of experts: no memory for %u experts", moe->experts);
         return MPATH_ERR_NO_MEMORY;
     }
-    sum_popularity(moe, &state, sums);
-    memset(demand, 0, (size_t)num_ranks * (size_t)num_ranks * sizeof(*demand));
-    for (int source = 0; source < num_ranks; source++) {
-        uint64_t *row = demand + (size_t)source * (size_t)num_ranks;
+    *draw = (mpath_moe_draw_t){.moe = *moe, .num_ranks = num_ranks, .state = moe->seed, .sums = sums};
+    sum_popularity(moe, &draw->state, sums);
+    return MPATH_OK;
+}
 
-        for (uint64_t token = 0; token < moe->tokens; token++) {
-            for (uint32_t k = 0; k < moe->topk; k++) {
-                chosen[k] = choose(moe, sums, &state, chosen, k);
-                row[(uint64_t)chosen[k] * (uint64_t)num_ranks / moe->experts] += moe->token_bytes;
-            }
+void mpath_moe_row(mpath_moe_draw_t *draw, uint64_t *row)
+{
+    const mpath_moe_t *moe = &draw->moe;
+    uint32_t chosen[MPATH_MOE_MAX_TOPK];
+
+    memset(row, 0, (size_t)draw->num_ranks * sizeof(*row));
+    for (uint64_t token = 0; token < moe->tokens; token++) {
+        for (uint32_t k = 0; k < moe->topk; k++) {
+            chosen[k] = choose(moe, draw->sums, &draw->state, chosen, k);
+            row[(uint64_t)chosen[k] * (uint64_t)draw->num_ranks / moe->experts] += moe->token_bytes;
         }
     }
-    free(sums);
+}
+
+void mpath_moe_end(mpath_moe_draw_t *draw)
+{
+    free(draw->sums);
+}
+
+mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t *demand)
+{
+    mpath_moe_draw_t draw;
+    mpath_status_t status = mpath_moe_begin(num_ranks, moe, &draw);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (int source = 0; source < num_ranks; source++) {
+        mpath_moe_row(&draw, demand + (size_t)source * (size_t)num_ranks);
+    }
+    mpath_moe_end(&draw);
     return MPATH_OK;
 }
 
@@ -216,39 +237,66 @@ static uint64_t whole_units(mpath_u128_t bytes, uint64_t unit)
     return unit == 0 ? (uint64_t)bytes : (uint64_t)bytes / unit * unit;
 }
 
-void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, uint64_t unit, uint64_t *demand)
+void mpath_demand_hot_row(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, uint64_t unit, int source,
+                          uint64_t *row)
 {
     uint32_t ppm      = hot_ppm > PPM ? PPM : hot_ppm;
     mpath_u128_t even = (mpath_u128_t)bytes * (PPM - ppm);
-    int source, destination;
 
-    for (source = 0; source < num_ranks; source++) {
-        for (destination = 0; destination < num_ranks; destination++, demand++) {
-            if (source == hot) {
-                *demand = whole_units(bytes / (uint64_t)num_ranks, unit);
-            } else if (destination == hot) {
-                *demand = whole_units((even / (uint64_t)num_ranks + (mpath_u128_t)bytes * ppm) / PPM, unit);
-            } else {
-                *demand = whole_units(even / (uint64_t)num_ranks / PPM, unit);
-            }
+    for (int destination = 0; destination < num_ranks; destination++) {
+        if (source == hot) {
+            row[destination] = whole_units(bytes / (uint64_t)num_ranks, unit);
+        } else if (destination == hot) {
+            row[destination] = whole_units((even / (uint64_t)num_ranks + (mpath_u128_t)bytes * ppm) / PPM, unit);
+        } else {
+            row[destination] = whole_units(even / (uint64_t)num_ranks / PPM, unit);
         }
+    }
+}
+
+void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, uint64_t unit, uint64_t *demand)
+{
+    for (int source = 0; source < num_ranks; source++, demand += num_ranks) {
+        mpath_demand_hot_row(num_ranks, hot, hot_ppm, bytes, unit, source, demand);
+    }
+}
+
+void mpath_demand_zipf_row(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t bytes, uint64_t unit, uint64_t *row)
+{
+    uint64_t total = 0;
+
+    /* the row is the work area: weights, then bytes */
+    mpath_popularity_zipf((uint32_t)num_ranks, s_ppm, &seed, row);
+    for (int i = 0; i < num_ranks; i++) {
+        total += row[i];
+    }
+    for (int i = 0; i < num_ranks; i++) {
+        row[i] = whole_units((mpath_u128_t)bytes * row[i] / total, unit);
     }
 }
 
 void mpath_demand_zipf(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t bytes, uint64_t unit, uint64_t *demand)
 {
-    uint64_t *row = demand, total = 0;
-    int i;
+    mpath_demand_zipf_row(num_ranks, s_ppm, seed, bytes, unit, demand);
+    for (int i = 1; i < num_ranks; i++) {
+        memcpy(demand + (size_t)i * (size_t)num_ranks, demand, (size_t)num_ranks * sizeof(*demand));
+    }
+}
 
-    /* the first row is the work area: weights, then bytes */
-    mpath_popularity_zipf((uint32_t)num_ranks, s_ppm, &seed, row);
-    for (i = 0; i < num_ranks; i++) {
-        total += row[i];
-    }
-    for (i = 0; i < num_ranks; i++) {
-        row[i] = whole_units((mpath_u128_t)bytes * row[i] / total, unit);
-    }
-    for (i = 1; i < num_ranks; i++) {
-        memcpy(row + (size_t)i * (size_t)num_ranks, row, (size_t)num_ranks * sizeof(*row));
+uint64_t mpath_transpose_block(int num_ranks, const mpath_transpose_t *transpose, int rank)
+{
+    uint64_t ranks = (uint64_t)num_ranks, number = (uint64_t)rank;
+
+    return transpose->size * (number + 1) / ranks - transpose->size * number / ranks;
+}
+
+void mpath_demand_transpose(int num_ranks, const mpath_transpose_t *transpose, uint64_t *demand)
+{
+    for (int source = 0; source < num_ranks; source++) {
+        uint64_t rows = mpath_transpose_block(num_ranks, transpose, source);
+
+        for (int destination = 0; destination < num_ranks; destination++, demand++) {
+            *demand = rows * mpath_transpose_block(num_ranks, transpose, destination) * transpose->element_bytes;
+        }
     }
 }

@@ -15,6 +15,9 @@
  * are multiples of `unit` bytes; remainders are dropped.
  */
 void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, uint64_t unit, uint64_t *demand);
+/* One row of it. */
+void mpath_demand_hot_row(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, uint64_t unit, int source,
+                          uint64_t *row);
 
 /*
  * Zipf: the share of destination k is proportional to 1 / (rank of k in a permutation drawn from `seed`)^s, with s in
@@ -22,6 +25,25 @@ void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, 
  * arithmetic only.
  */
 void mpath_demand_zipf(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t bytes, uint64_t unit, uint64_t *demand);
+/* The row that all sources have. */
+void mpath_demand_zipf_row(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t bytes, uint64_t unit, uint64_t *row);
+
+/*
+ * Transpose of a square matrix whose rows the ranks have in blocks, as between two passes of a Fourier transform: rank i sends
+ * of its rows the columns that become those of rank j. Blocks differ by one row where the ranks do not divide the size.
+ */
+#define MPATH_TRANSPOSE_MAX_SIZE (1u << 24)
+#define MPATH_TRANSPOSE_MAX_BYTES (1u << 12)
+
+typedef struct mpath_transpose {
+    uint64_t size;          /* rows, and columns */
+    uint64_t element_bytes; /* of one entry */
+} mpath_transpose_t;
+
+/* Rows of the matrix that a rank has; what rank i sends to rank j are the rows of both and the bytes of an element, multiplied. */
+uint64_t mpath_transpose_block(int num_ranks, const mpath_transpose_t *transpose, int rank);
+/* demand has num_ranks^2 entries. */
+void mpath_demand_transpose(int num_ranks, const mpath_transpose_t *transpose, uint64_t *demand);
 
 /* Demand of a mixture-of-experts layer: who sends how many tokens to whom. */
 
@@ -47,6 +69,17 @@ typedef struct mpath_moe {
  * of range.
  */
 mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t *demand);
+
+/* The same row by row, one source after the other; begun draws are ended. The weights are not needed after the beginning. */
+typedef struct mpath_moe_draw {
+    mpath_moe_t moe;
+    int num_ranks;
+    uint64_t state, *sums;
+} mpath_moe_draw_t;
+
+mpath_status_t mpath_moe_begin(int num_ranks, const mpath_moe_t *moe, mpath_moe_draw_t *draw);
+void mpath_moe_row(mpath_moe_draw_t *draw, uint64_t *row);
+void mpath_moe_end(mpath_moe_draw_t *draw);
 
 /* Load: what the messages of a call ask of the busiest rank, and of the links of the busiest node. Pure arithmetic. */
 

@@ -78,6 +78,9 @@ mpath_status_t mpath_plan_follow(const mpath_topo_t *topo, const uint64_t *deman
 /* Nonzero: two topologies have the same ranks and paths; only rates may differ. */
 int mpath_plan_has_same_paths(const mpath_topo_t *topo, const mpath_topo_t *other);
 
+/* What the policy PXN takes: the path with one relay at most, on the source's node, over the rail beside the destination; 0 without one. */
+int mpath_plan_pxn_path(const mpath_topo_t *topo, int source, int destination);
+
 /* Flows in order of source, destination, offset; owned by the plan. The pieces of a pair cover its bytes exactly. */
 const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows_p);
 /*

@@ -19,9 +19,9 @@ void mpath_plan_params_init(mpath_plan_params_t *params)
 
 /* The policies without a search: direct, stripe and PXN. They are what mpath is compared with. */
 
-/* The path with one relay at most, on the source's node, over the rail beside the destination; path 0 without one. */
-static int pxn_path(const mpath_topo_t *topo, int source, int destination, int num_paths)
+int mpath_plan_pxn_path(const mpath_topo_t *topo, int source, int destination)
 {
+    int num_paths               = mpath_topo_num_paths(topo, source, destination);
     const mpath_place_t *to     = mpath_topo_place(topo, destination);
     const mpath_machine_t *far  = mpath_topo_machine(topo, to->node);
     const mpath_machine_t *near = mpath_topo_machine(topo, mpath_topo_place(topo, source)->node);
@@ -118,7 +118,7 @@ static mpath_status_t plan_static(mpath_plan_t *plan, const mpath_topo_t *topo, 
             }
             flow.source      = source;
             flow.destination = destination;
-            flow.path        = params->policy == MPATH_POLICY_PXN ? pxn_path(topo, source, destination, num_paths) : 0;
+            flow.path        = params->policy == MPATH_POLICY_PXN ? mpath_plan_pxn_path(topo, source, destination) : 0;
             flow.offset      = 0;
             flow.bytes       = *demand;
             if (params->policy == MPATH_POLICY_STRIPE) {

@@ -108,6 +108,20 @@ uint64_t mpath_time_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *pa
     return min_u64(min_u64(bytes, max_u64(params->chunk_bytes, 1)), flow_bytes);
 }
 
+uint64_t mpath_time_fill_ns(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t flow_bytes,
+                            const mpath_time_params_t *params)
+{
+    uint64_t chunk = path->num_hops > 1 ? mpath_time_chunk_bytes(topo, path, flow_bytes, params) : 0, ns = 0;
+
+    for (int hop = 0; hop < path->num_hops; hop++) {
+        uint64_t rate, latency;
+
+        mpath_time_hop(topo, path, hop, params, &rate, &latency);
+        ns = add_capped(ns, latency + (chunk > 0 ? bytes_ns(chunk, rate) : 0));
+    }
+    return ns;
+}
+
 /* way->path is there. */
 static void way_init(way_t *way, const mpath_topo_t *topo, uint64_t flow_bytes, const mpath_time_params_t *params)
 {

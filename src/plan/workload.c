@@ -294,11 +294,11 @@ mpath_status_t mpath_workload_popularity(const mpath_workload_t *workload, uint3
     }
 }
 
-mpath_status_t mpath_workload_demand(const mpath_workload_t *workload, int num_ranks, uint64_t seed, uint64_t step,
-                                     uint64_t bytes, uint64_t unit, uint64_t *demand)
+mpath_status_t mpath_workload_row(const mpath_workload_t *workload, int num_ranks, uint64_t seed, uint64_t step,
+                                  uint64_t bytes, uint64_t unit, uint64_t *row)
 {
-    uint32_t experts = mpath_workload_experts(workload) > 0 ? mpath_workload_experts(workload) : (uint32_t)num_ranks;
-    size_t ranks = (size_t)num_ranks, row_bytes = ranks * sizeof(*demand);
+    uint32_t experts  = mpath_workload_experts(workload) > 0 ? mpath_workload_experts(workload) : (uint32_t)num_ranks;
+    size_t ranks      = (size_t)num_ranks;
     uint64_t *weights = malloc(experts * sizeof(*weights)), total = 0;
     mpath_status_t status;
 
@@ -308,20 +308,29 @@ mpath_status_t mpath_workload_demand(const mpath_workload_t *workload, int num_r
     }
     status = mpath_workload_popularity(workload, experts, seed, step, weights);
     if (status == MPATH_OK) {
-        memset(demand, 0, row_bytes);
+        memset(row, 0, ranks * sizeof(*row));
         for (uint32_t e = 0; e < experts; e++) {
-            demand[(uint64_t)e * ranks / experts] += weights[e];
+            row[(uint64_t)e * ranks / experts] += weights[e];
             total += weights[e];
         }
         for (size_t rank = 0; rank < ranks; rank++) {
-            uint64_t cell = (uint64_t)((mpath_u128_t)bytes * demand[rank] / total);
+            uint64_t cell = (uint64_t)((mpath_u128_t)bytes * row[rank] / total);
 
-            demand[rank] = unit == 0 ? cell : cell / unit * unit;
-        }
-        for (size_t rank = 1; rank < ranks; rank++) {
-            memcpy(demand + rank * ranks, demand, row_bytes);
+            row[rank] = unit == 0 ? cell : cell / unit * unit;
         }
     }
     free(weights);
+    return status;
+}
+
+mpath_status_t mpath_workload_demand(const mpath_workload_t *workload, int num_ranks, uint64_t seed, uint64_t step,
+                                     uint64_t bytes, uint64_t unit, uint64_t *demand)
+{
+    size_t ranks          = (size_t)num_ranks;
+    mpath_status_t status = mpath_workload_row(workload, num_ranks, seed, step, bytes, unit, demand);
+
+    for (size_t rank = 1; rank < ranks && status == MPATH_OK; rank++) {
+        memcpy(demand + rank * ranks, demand, ranks * sizeof(*demand));
+    }
     return status;
 }

@@ -61,6 +61,9 @@ mpath_status_t mpath_workload_popularity(const mpath_workload_t *workload, uint3
  */
 mpath_status_t mpath_workload_demand(const mpath_workload_t *workload, int num_ranks, uint64_t seed, uint64_t step,
                                      uint64_t bytes, uint64_t unit, uint64_t *demand);
+/* The row that all sources have. */
+mpath_status_t mpath_workload_row(const mpath_workload_t *workload, int num_ranks, uint64_t seed, uint64_t step,
+                                  uint64_t bytes, uint64_t unit, uint64_t *row);
 
 /* Weights 1/k^s, s in millionths, in an order drawn from *state. */
 void mpath_popularity_zipf(uint32_t experts, uint32_t s_ppm, uint64_t *state, uint64_t *weights);

@@ -11,8 +11,8 @@ tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
 endif
 # What mpath_plan is made of, for its tests as well.
 noinst_LTLIBRARIES += libmpath_plan.la
-libmpath_plan_la_SOURCES = tools/plan/emulate.c tools/plan/emulate.h tools/plan/input.c tools/plan/input.h tools/plan/report.c \
-	tools/plan/report.h tools/plan/svg.c tools/plan/svg.h tools/plan/rivals.c tools/plan/rivals.h tools/plan/simulate.c tools/plan/simulate.h
+libmpath_plan_la_SOURCES = tools/plan/at_scale.c tools/plan/at_scale.h tools/plan/emulate.c tools/plan/emulate.h tools/plan/input.c tools/plan/input.h tools/plan/report.c \
+	tools/plan/report.h tools/plan/rows.c tools/plan/rows.h tools/plan/svg.c tools/plan/svg.h tools/plan/rivals.c tools/plan/rivals.h tools/plan/simulate.c tools/plan/simulate.h
 libmpath_plan_la_CFLAGS = $(AM_CFLAGS)
 libmpath_plan_la_LIBADD = $(JANSSON_LIBS) -lm
 bin_PROGRAMS += tools/mpath_plan

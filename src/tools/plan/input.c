@@ -137,6 +137,14 @@ int plan_parse_moe(const char *text, plan_input_t *input)
     return 1;
 }
 
+/* "65536,16" */
+static int parse_transpose(const char *text, mpath_transpose_t *transpose)
+{
+    return parse_field(&text, MPATH_TRANSPOSE_MAX_SIZE, &transpose->size) && transpose->size > 0 &&
+           plan_parse_bytes(text, &transpose->element_bytes) && transpose->element_bytes > 0 &&
+           transpose->element_bytes <= MPATH_TRANSPOSE_MAX_BYTES;
+}
+
 /* Options. */
 
 const char plan_input_help[] =
@@ -172,6 +180,8 @@ const char plan_input_help[] =
     "  --workload NAME         instead: popularity of the ranks by name, seed and step: balanced, mild, hot:H,\n"
     "                          moving:H, burst:H, zipf:S, lognormal:SIGMA, or file:PATH:LAYER, a table of loads\n"
     "                          of experts (doc/mpath_plan.md)\n"
+    "  --transpose N,BYTES     instead: rows to columns of an N x N matrix with elements of BYTES bytes, whose rows\n"
+    "                          the ranks have in blocks\n"
     "  --step N                of the workload, or of a matrix file of several (0)\n"
     "  --token-bytes N         of one token (8k: 4096 values of 2 bytes)\n"
     "  --seed N                of the popularity and the tokens' choices (1)\n";
@@ -251,6 +261,8 @@ int plan_input_option(plan_input_t *input, int option, const char *text)
         return strcmp(text, "affine") == 0 || strcmp(text, "all") == 0;
     case 'M':
         return plan_parse_moe(text, input);
+    case 'G':
+        return parse_transpose(text, &input->transpose);
     case 'w':
         input->workload = text;
         return mpath_workload_is_name(text);
@@ -267,7 +279,7 @@ static const struct {
     char option;
     const char *others;
 } exclusive[] = {{'t', "kilRH"}, {'k', "ilRaHp"}, {'m', "KrzMsBw"}, {'K', "zMw"},
-                 {'z', "rMw"},   {'M', "brw"},    {'w', "rB"}};
+                 {'z', "rMw"},   {'M', "brw"},    {'w', "rB"},      {'G', "mKrzMsbBwq"}};
 
 static const char *option_name(const struct option *names, int option)
 {
@@ -343,7 +355,10 @@ static const char *base_name(const char *path)
 
 static void describe_demand(const plan_input_t *input, char *text, size_t size)
 {
-    if (input->matrix_path != NULL) {
+    if (input->transpose.size > 0) {
+        snprintf(text, size, "transpose of a %" PRIu64 " x %" PRIu64 " matrix of %" PRIu64 " bytes an element",
+                 input->transpose.size, input->transpose.size, input->transpose.element_bytes);
+    } else if (input->matrix_path != NULL) {
         snprintf(text, size, "matrix %s", base_name(input->matrix_path));
     } else if (input->workload != NULL) {
         snprintf(text, size, "workload %s, seed %" PRIu64 ", step %" PRIu64, base_name(input->workload), input->seed,
@@ -360,15 +375,29 @@ static void describe_demand(const plan_input_t *input, char *text, size_t size)
     }
 }
 
-void plan_input_describe(const plan_input_t *input, const mpath_topo_t *topo, const uint64_t *demand,
-                         plan_captions_t *captions)
+void plan_input_describe_machine(const plan_input_t *input, const mpath_topo_t *topo, char *text)
 {
-    char nodes[160], matrix[160], total_text[MPATH_NUMBER_SHOWN], most_text[MPATH_NUMBER_SHOWN];
-    int ranks = mpath_topo_num_ranks(topo), count = mpath_topo_num_nodes(topo);
     const char *of   = input->preset != NULL ? " of preset " : input->topo_path != NULL ? " of " : "";
     const char *name = input->preset != NULL      ? input->preset
                        : input->topo_path != NULL ? base_name(input->topo_path)
                                                   : "";
+    int count        = mpath_topo_num_nodes(topo);
+    char nodes[160];
+
+    describe_nodes(topo, nodes, sizeof(nodes));
+    snprintf(text, PLAN_INPUT_TEXT, "%d node%s%s%.80s: %s", count, count == 1 ? "" : "s", of, name, nodes);
+}
+
+void plan_input_describe_demand(const plan_input_t *input, char *text)
+{
+    describe_demand(input, text, PLAN_INPUT_TEXT);
+}
+
+void plan_input_describe(const plan_input_t *input, const mpath_topo_t *topo, const uint64_t *demand,
+                         plan_captions_t *captions)
+{
+    char matrix[160], total_text[MPATH_NUMBER_SHOWN], most_text[MPATH_NUMBER_SHOWN];
+    int ranks    = mpath_topo_num_ranks(topo);
     double total = 0, most = 0;
 
     for (int source = 0; source < ranks; source++) {
@@ -380,12 +409,10 @@ void plan_input_describe(const plan_input_t *input, const mpath_topo_t *topo, co
         total += sent;
         most = sent > most ? sent : most;
     }
-    describe_nodes(topo, nodes, sizeof(nodes));
     describe_demand(input, matrix, sizeof(matrix));
     mpath_number_show(total, "B", total_text);
     mpath_number_show(most, "B", most_text);
-    snprintf(captions->machine, sizeof(captions->machine), "%d node%s%s%.80s: %s", count, count == 1 ? "" : "s", of,
-             name, nodes);
+    plan_input_describe_machine(input, topo, captions->machine);
     snprintf(captions->matrix, sizeof(captions->matrix), "%s: %s in all, up to %s from one rank", matrix, total_text,
              most_text);
 }
@@ -540,7 +567,7 @@ static mpath_status_t make_real_topo(const plan_input_t *input, mpath_topo_t **t
     return uniform_topo(input, topo_p);
 }
 
-static mpath_status_t make_topo(const plan_input_t *input, mpath_topo_t **topo_p)
+mpath_status_t plan_input_make_topo(const plan_input_t *input, mpath_topo_t **topo_p)
 {
     mpath_topo_t *topo;
     mpath_status_t status = make_real_topo(input, &topo);
@@ -639,7 +666,9 @@ static mpath_status_t make_demand(const plan_input_t *input, int num_ranks, uint
         mpath_error("plan: no memory for the demand of %d ranks", num_ranks);
         return MPATH_ERR_NO_MEMORY;
     }
-    if (input->workload != NULL) {
+    if (input->transpose.size > 0) {
+        mpath_demand_transpose(num_ranks, &input->transpose, demand);
+    } else if (input->workload != NULL) {
         status = workload_demand(input, num_ranks, demand);
     } else if (input->use_moe) {
         status = moe_demand(input, num_ranks, NULL, demand);
@@ -661,7 +690,7 @@ mpath_status_t plan_input_make(const plan_input_t *input, mpath_topo_t **topo_p,
     mpath_status_t status;
     mpath_topo_t *topo;
 
-    status = make_topo(input, &topo);
+    status = plan_input_make_topo(input, &topo);
     if (status != MPATH_OK) {
         return status;
     }

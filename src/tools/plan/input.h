@@ -23,6 +23,7 @@ typedef struct plan_input {
     const char *workload;                   /* its name; with use_moe: popularity of the experts; NULL: none */
     int use_moe;
     mpath_moe_t moe;
+    mpath_transpose_t transpose; /* size 0: none */
     int zipf, hot_rank;
     uint32_t skew_ppm; /* hot-spot ratio or Zipf exponent */
     uint64_t seed, step, bytes;
@@ -36,7 +37,7 @@ typedef struct plan_input {
         {"spine", 0, NULL, 'p'}, {"scale", 1, NULL, 'x'}, {"emulated", 1, NULL, 'e'}, {"device", 1, NULL, 'V'},        \
         {"matrix", 1, NULL, 'm'}, {"bytes", 1, NULL, 'b'}, {"hot", 1, NULL, 'K'}, {"hot-rank", 1, NULL, 'r'},          \
         {"zipf", 1, NULL, 'z'}, {"moe", 1, NULL, 'M'}, {"token-bytes", 1, NULL, 'B'}, {"workload", 1, NULL, 'w'},      \
-        {"step", 1, NULL, 'q'}, {"matrix-scale", 1, NULL, 'y'},                                                        \
+        {"step", 1, NULL, 'q'}, {"matrix-scale", 1, NULL, 'y'}, {"transpose", 1, NULL, 'G'},                           \
     {                                                                                                                  \
         "seed", 1, NULL, 's'                                                                                           \
     }
@@ -66,6 +67,12 @@ void plan_input_init(plan_input_t *input);
 
 /* Creates both; the caller destroys the topology and frees the demand. Errors are logged. */
 mpath_status_t plan_input_make(const plan_input_t *input, mpath_topo_t **topo_p, uint64_t **demand_p);
+
+/* The topology alone. */
+mpath_status_t plan_input_make_topo(const plan_input_t *input, mpath_topo_t **topo_p);
+/* Lines of PLAN_INPUT_TEXT at most, without the bytes. */
+void plan_input_describe_machine(const plan_input_t *input, const mpath_topo_t *topo, char *text);
+void plan_input_describe_demand(const plan_input_t *input, char *text);
 
 /* "0.7" as millionths, "8m" as bytes (powers of 1024), "25g" as a rate (powers of 1000); 0 when the text is no such
  * number. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_plan: plans one demand on one topology, without MPI, and shows what every resource would carry. */
 #include "coll/algorithm.h"
+#include "tools/plan/at_scale.h"
 #include "tools/plan/input.h"
 #include "tools/plan/report.h"
 #include "tools/plan/svg.h"
@@ -28,6 +29,8 @@ typedef struct options {
     simulate_params_t simulation;
     int simulate, compare, json, show_flows, show_time;
     int explain, explain_source, explain_destination;
+    int at_scale, round_trip;
+    uint32_t cpu_ppm; /* of the runtime's costs */
     const char *svg_path, *dump_path, *dump_matrix_path;
 } options_t;
 
@@ -47,6 +50,12 @@ static const char help_options[] =
     "  --hop-ns N              what a hop costs besides the latency of its links (500)\n"
     "  --share bytes|equal     simulated flows share a link by their bytes, as mpath serves them, or\n"
     "                          equally, as independent connections do (bytes)\n"
+    "Thousands of ranks:\n"
+    "  --at-scale              in place of one plan: what the network and the ranks' processors take on static\n"
+    "                          routes, with mpath, and with the rivals; node by node, without the matrix\n"
+    "                          (doc/scale.md)\n"
+    "  --round-trip            and then all bytes back, as a layer's dispatch and combine\n"
+    "  --cpu F                 processors take F times as long; 0 for nothing (1)\n"
     "Output:\n"
     "  --dump-topo FILE        write the topology to a file, '-' for standard output, and plan nothing\n"
     "  --dump-matrix FILE      the same of the matrix\n"
@@ -80,6 +89,7 @@ static void print_help(void)
            "  mpath_plan --preset hgx-h200 --nodes 8 --moe 4096,8,256,1.0 --svg load.svg\n"
            "  mpath_plan --preset h100-mesh4 --hot 0.9 --explain 4,0\n"
            "  mpath_plan --topo rack.xml --matrix bytes.txt --json\n"
+           "  mpath_plan --nodes 128 --ranks-per-node 8 --nics 8 --rate 50g --moe 4096,8,1024,zipf:1 --at-scale\n"
            "  mpath_plan --preset h100-mesh4 --scale 0.25 --emulated copies --dump-topo nodes.xml\n");
 }
 
@@ -149,9 +159,36 @@ static int set_option(options_t *options, int option, const char *text)
     case 'u':
         options->simulate = 1;
         break;
+    case 'A':
+        options->at_scale = 1;
+        break;
+    case 'g':
+        options->round_trip = 1;
+        break;
+    case 'U':
+        return plan_parse_ppm(text, &options->cpu_ppm) && options->cpu_ppm <= 100000000;
     default:
         options->compare = 1;
         break;
+    }
+    return 1;
+}
+
+/* Options that --at-scale needs, or would leave without effect; says so on standard error. */
+static int scale_fits(const options_t *options, const char *given)
+{
+    static const char others[] = "PCuSEvFTDdm", only[] = "gU";
+
+    for (const char *other = options->at_scale ? others : only; *other != '\0'; other++) {
+        if (given[(int)*other]) {
+            fprintf(
+                stderr,
+                options->at_scale
+                    ? "mpath_plan: --at-scale plans no single policy and has no matrix: only options of the topology, of "
+                      "a demand without file, --min-fragment, --chunk, --hop-ns and --json go with it; see mpath_plan --help\n"
+                    : "mpath_plan: --round-trip and --cpu are those of --at-scale; see mpath_plan --help\n");
+            return 0;
+        }
     }
     return 1;
 }
@@ -160,15 +197,17 @@ static int set_option(options_t *options, int option, const char *text)
 static int parse_options(int argc, char **argv, options_t *options)
 {
     static const struct option names[] = {
-        PLAN_INPUT_OPTIONS,          {"policy", 1, NULL, 'P'},
-        {"compare", 0, NULL, 'C'},   {"chunk", 1, NULL, 'c'},
-        {"hop-ns", 1, NULL, 'N'},    {"min-fragment", 1, NULL, 'f'},
-        {"simulate", 0, NULL, 'u'},  {"share", 1, NULL, 'S'},
-        {"json", 0, NULL, 'j'},      {"flows", 0, NULL, 'F'},
-        {"explain", 1, NULL, 'E'},   {"svg", 1, NULL, 'v'},
-        {"no-time", 0, NULL, 'T'},   {"help", 0, NULL, 'h'},
-        {"dump-topo", 1, NULL, 'D'}, {"dump-matrix", 1, NULL, 'd'},
-        {"version", 0, NULL, 'X'},   {NULL, 0, NULL, 0},
+        PLAN_INPUT_OPTIONS,           {"policy", 1, NULL, 'P'},
+        {"compare", 0, NULL, 'C'},    {"chunk", 1, NULL, 'c'},
+        {"hop-ns", 1, NULL, 'N'},     {"min-fragment", 1, NULL, 'f'},
+        {"simulate", 0, NULL, 'u'},   {"share", 1, NULL, 'S'},
+        {"json", 0, NULL, 'j'},       {"flows", 0, NULL, 'F'},
+        {"explain", 1, NULL, 'E'},    {"svg", 1, NULL, 'v'},
+        {"no-time", 0, NULL, 'T'},    {"help", 0, NULL, 'h'},
+        {"dump-topo", 1, NULL, 'D'},  {"dump-matrix", 1, NULL, 'd'},
+        {"version", 0, NULL, 'X'},    {"at-scale", 0, NULL, 'A'},
+        {"round-trip", 0, NULL, 'g'}, {"cpu", 1, NULL, 'U'},
+        {NULL, 0, NULL, 0},
     };
     char given[128] = "";
     int option, index = 0, good;
@@ -198,7 +237,7 @@ static int parse_options(int argc, char **argv, options_t *options)
         fprintf(stderr, "mpath_plan: '%s' is not an option; see mpath_plan --help\n", argv[optind]);
         return -1;
     }
-    return plan_input_fits(&options->input, "mpath_plan", names, given) ? 1 : -1;
+    return plan_input_fits(&options->input, "mpath_plan", names, given) && scale_fits(options, given) ? 1 : -1;
 }
 
 /* The picture has the static routes beside the plan. */
@@ -396,6 +435,63 @@ static mpath_status_t dump_matrix(const char *path, const uint64_t *demand, int 
     return failed ? MPATH_ERR_IO : MPATH_OK;
 }
 
+/* There, and where it is asked for, back. */
+static mpath_status_t run_at_scale(const options_t *options)
+{
+    static const char *const labels[] = {"there", "back"};
+    char machine[PLAN_INPUT_TEXT], demand[PLAN_INPUT_TEXT];
+    at_scale_result_t results[2] = {{.bound = 0}};
+    at_scale_report_t report     = {.machine = machine, .demand = demand, .results = results};
+    at_scale_params_t params;
+    plan_rows_t *rows = NULL;
+    mpath_topo_t *topo;
+    mpath_status_t status = plan_input_make_topo(&options->input, &topo);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    at_scale_params_init(&params);
+    params.time               = options->simulation.time;
+    params.min_fragment_bytes = options->params.min_fragment_bytes;
+    at_scale_costs_init(options->cpu_ppm / 1e6, &params.costs);
+    progress_step("rows of %d ranks", mpath_topo_num_ranks(topo));
+    progress_count();
+    status = plan_rows_open(&options->input, mpath_topo_num_ranks(topo), &rows);
+    for (int i = 0; i < 1 + options->round_trip && status == MPATH_OK; i++) {
+        progress_step("%d ranks, %s", mpath_topo_num_ranks(topo), labels[i]);
+        progress_count();
+        status       = at_scale_run(topo, rows, &params, &results[i]);
+        report.count = i + 1;
+        plan_rows_reverse(rows);
+    }
+    progress_stop();
+    if (status == MPATH_OK) {
+        report.labels = options->round_trip ? labels : NULL;
+        plan_input_describe_machine(&options->input, topo, machine);
+        plan_input_describe_demand(&options->input, demand);
+        if (options->json) {
+            status = at_scale_json(&report, stdout);
+        } else {
+            at_scale_text(&report, stdout);
+        }
+    }
+    for (int i = 0; i < report.count; i++) {
+        at_scale_release(&results[i]);
+    }
+    plan_rows_close(rows);
+    mpath_topo_destroy(topo);
+    return status;
+}
+
+static mpath_status_t finish_output(mpath_status_t status)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        mpath_error("writing to standard output failed; it is not complete");
+        return MPATH_ERR_IO;
+    }
+    return status;
+}
+
 static int run(const options_t *options)
 {
     mpath_status_t status;
@@ -431,16 +527,12 @@ static int run(const options_t *options)
     progress_stop();
     free(demand);
     mpath_topo_destroy(topo);
-    if ((fflush(stdout) != 0) || ferror(stdout)) {
-        mpath_error("writing to standard output failed; it is not complete");
-        status = MPATH_ERR_IO;
-    }
-    return status != MPATH_OK;
+    return finish_output(status) != MPATH_OK;
 }
 
 int main(int argc, char **argv)
 {
-    options_t options = {.show_time = 1};
+    options_t options = {.show_time = 1, .cpu_ppm = 1000000};
     int go_on;
 
     plan_input_init(&options.input);
@@ -451,5 +543,5 @@ int main(int argc, char **argv)
         return go_on < 0 ? 2 : 0;
     }
     progress_start("mpath_plan", PROGRESS_AUTO);
-    return run(&options);
+    return options.at_scale ? finish_output(run_at_scale(&options)) != MPATH_OK : run(&options);
 }

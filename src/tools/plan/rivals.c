@@ -199,8 +199,10 @@ typedef struct block {
 typedef struct schedule {
     const mpath_topo_t *topo;
     const uint64_t *demand;
+    const uint64_t
+        *sends; /* in place of the demand: of the ranks of the node whose blocks are planned; no flows then */
     const mpath_time_params_t *time;
-    int num_nodes, num_ranks, num_resources;
+    int num_nodes, num_ranks, num_resources, num_rails; /* rails: their numbers are below */
     int32_t *rank_at,
         *first_rank; /* ranks by node: those of node n are rank_at[first_rank[n]] up to first_rank[n + 1] */
     mpath_flow_t *flows;
@@ -211,6 +213,8 @@ typedef struct schedule {
     uint64_t *loads[NUM_PARTS]; /* by resource, of the block under way */
     double *step;               /* by resource, of the step under way: seconds */
     double latency[NUM_PARTS];  /* the longest of a hop, seconds */
+    int32_t *
+        known; /* where nodes have the same rails: paths by rail, of the NICs beside two ranks; NULL: they are looked for */
 } schedule_t;
 
 /* A pair of ranks of two nodes. */
@@ -257,17 +261,29 @@ static void find_paths(const mpath_topo_t *topo, pair_t *pair)
     }
 }
 
+/* Where nodes have the same rails, ranks beside the same NICs have the same paths. 0: they are to be looked for, and kept at *at_p. */
+static int known_paths(schedule_t *s, pair_t *pair, int32_t **at_p)
+{
+    int from = mpath_topo_place(s->topo, pair->source)->nic, to = mpath_topo_place(s->topo, pair->destination)->nic;
+    int32_t *at = s->known == NULL || from < 0 || to < 0
+                      ? NULL
+                      : s->known + (size_t)(from * MPATH_MAX_NICS + to) * (MPATH_MAX_RAILS + 1);
+
+    *at_p = at;
+    if (at == NULL || at[MPATH_MAX_RAILS] == 0) {
+        return 0;
+    }
+    memcpy(pair->path_of, at, (size_t)s->num_rails * sizeof(*at));
+    return 1;
+}
+
 static int hop_end(const mpath_path_t *path, int hop)
 {
     return hop + 1 < path->num_hops ? path->hops[hop + 1].first_resource : path->num_resources;
 }
 
-/* Puts bytes of a pair on a path: a flow, and what it asks of resources before, between and behind the nodes. */
-static mpath_status_t put(schedule_t *s, pair_t *pair, int index, uint64_t bytes)
+static mpath_status_t add_flow(schedule_t *s, const pair_t *pair, int index, uint64_t bytes)
 {
-    mpath_path_t path;
-    int crossing;
-
     if (s->num_flows == s->flow_capacity) {
         size_t larger       = s->flow_capacity == 0 ? 1024 : 2 * s->flow_capacity;
         mpath_flow_t *flows = realloc(s->flows, larger * sizeof(*flows));
@@ -280,6 +296,18 @@ static mpath_status_t put(schedule_t *s, pair_t *pair, int index, uint64_t bytes
     }
     s->flows[s->num_flows++] = (mpath_flow_t){
         .source = pair->source, .destination = pair->destination, .path = index, .bytes = bytes};
+    return MPATH_OK;
+}
+
+/* Puts bytes of a pair on a path: a flow, and what it asks of resources before, between and behind the nodes. */
+static mpath_status_t put(schedule_t *s, pair_t *pair, int index, uint64_t bytes)
+{
+    mpath_path_t path;
+    int crossing;
+
+    if (s->sends == NULL && add_flow(s, pair, index, bytes) != MPATH_OK) {
+        return MPATH_ERR_NO_MEMORY;
+    }
     pair->left -= bytes;
     mpath_topo_path(s->topo, pair->source, pair->destination, index, &path);
     crossing = crossing_hop(&path);
@@ -310,7 +338,7 @@ static mpath_status_t put_on_rail(schedule_t *s, pair_t *pair, int rail, uint64_
 }
 
 /* Equal parts of the bytes for all rails that some pair has. */
-static void divide(const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64_t *budget)
+static void divide(const schedule_t *s, const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64_t *budget)
 {
     uint64_t count = 0;
 
@@ -318,7 +346,7 @@ static void divide(const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64
     for (int turn = 0; turn < 2; turn++) {
         uint64_t number = 0;
 
-        for (int rail = 0; rail < MPATH_MAX_RAILS; rail++) {
+        for (int rail = 0; rail < s->num_rails; rail++) {
             int is_there = 0;
 
             for (size_t p = 0; p < num_pairs && !is_there; p++) {
@@ -342,7 +370,7 @@ static mpath_status_t put_evenly(schedule_t *s, pair_t *pairs, size_t num_pairs,
     mpath_status_t status = MPATH_OK;
     uint64_t budget[MPATH_MAX_RAILS];
 
-    divide(pairs, num_pairs, bytes, budget);
+    divide(s, pairs, num_pairs, bytes, budget);
     for (int turn = 0; turn < 4; turn++) {
         for (size_t p = 0; p < num_pairs && status == MPATH_OK; p++) {
             const mpath_place_t *from = mpath_topo_place(s->topo, pairs[p].source);
@@ -354,7 +382,7 @@ static mpath_status_t put_evenly(schedule_t *s, pair_t *pairs, size_t num_pairs,
             } else if (turn == 1 || turn == 2) {
                 status = put_on_rail(s, &pairs[p], turn == 1 ? first : last, budget);
             }
-            for (int rail = 0; turn == 3 && rail < MPATH_MAX_RAILS && status == MPATH_OK; rail++) {
+            for (int rail = 0; turn == 3 && pairs[p].left > 0 && rail < s->num_rails && status == MPATH_OK; rail++) {
                 status = put_on_rail(s, &pairs[p], rail, budget);
             }
         }
@@ -392,22 +420,34 @@ static mpath_status_t keep_uses(schedule_t *s, block_t *block)
     return MPATH_OK;
 }
 
-/* All bytes from one node to another. What does not cross a rail, as inside an NVLink domain, takes its static route. */
-static mpath_status_t plan_block(schedule_t *s, int from, int to, pair_t *pairs)
+static uint64_t bytes_of(const schedule_t *s, int from, int place, int source, int destination)
 {
-    block_t *block        = &s->blocks[(size_t)from * (size_t)s->num_nodes + (size_t)to];
+    return s->sends != NULL
+               ? s->sends[(size_t)(place - s->first_rank[from]) * (size_t)s->num_ranks + (size_t)destination]
+               : s->demand[(size_t)source * (size_t)s->num_ranks + (size_t)destination];
+}
+
+/* All bytes from one node to another. What does not cross a rail, as inside an NVLink domain, takes its static route. */
+static mpath_status_t put_block(schedule_t *s, int from, int to, pair_t *pairs, uint64_t *bytes_p)
+{
     mpath_status_t status = MPATH_OK;
     size_t num_pairs      = 0;
 
     for (int i = s->first_rank[from]; i < s->first_rank[from + 1]; i++) {
         for (int k = s->first_rank[to]; k < s->first_rank[to + 1] && status == MPATH_OK; k++) {
             pair_t *pair = &pairs[num_pairs];
+            int32_t *known;
             mpath_path_t path;
 
             pair->source      = s->rank_at[i];
             pair->destination = s->rank_at[k];
-            pair->left        = s->demand[(size_t)pair->source * (size_t)s->num_ranks + (size_t)pair->destination];
+            pair->left        = bytes_of(s, from, i, pair->source, pair->destination);
             if (pair->left == 0 || pair->source == pair->destination) {
+                continue;
+            }
+            if (from != to && known_paths(s, pair, &known)) {
+                *bytes_p += pair->left;
+                num_pairs++;
                 continue;
             }
             if (mpath_topo_num_paths(s->topo, pair->source, pair->destination) <= 0) {
@@ -421,19 +461,36 @@ static mpath_status_t plan_block(schedule_t *s, int from, int to, pair_t *pairs)
                 continue;
             }
             find_paths(s->topo, pair);
-            block->bytes += pair->left;
+            if (from != to && known != NULL) {
+                memcpy(known, pair->path_of, sizeof(pair->path_of));
+                known[MPATH_MAX_RAILS] = 1;
+            }
+            *bytes_p += pair->left;
             num_pairs++;
         }
     }
-    if (status == MPATH_OK) {
-        status = put_evenly(s, pairs, num_pairs, block->bytes);
-    }
+    return status == MPATH_OK ? put_evenly(s, pairs, num_pairs, *bytes_p) : status;
+}
+
+static mpath_status_t plan_block(schedule_t *s, int from, int to, pair_t *pairs)
+{
+    block_t *block        = &s->blocks[(size_t)from * (size_t)s->num_nodes + (size_t)to];
+    mpath_status_t status = put_block(s, from, to, pairs, &block->bytes);
+
     return status == MPATH_OK ? keep_uses(s, block) : status;
 }
 
 static void sort_ranks(schedule_t *s)
 {
     int count = 0;
+
+    for (int node = 0; node < s->num_nodes; node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(s->topo, node);
+
+        for (int nic = 0; nic < machine->num_nics; nic++) {
+            s->num_rails = machine->nics[nic].rail >= s->num_rails ? machine->nics[nic].rail + 1 : s->num_rails;
+        }
+    }
 
     for (int node = 0; node < s->num_nodes; node++) {
         s->first_rank[node] = count;
@@ -454,6 +511,7 @@ static void schedule_release(schedule_t *s)
     free(s->blocks);
     free(s->uses);
     free(s->step);
+    free(s->known);
     for (int part = 0; part < NUM_PARTS; part++) {
         free(s->loads[part]);
     }
@@ -483,20 +541,27 @@ static mpath_status_t schedule_init(schedule_t *s, const mpath_topo_t *topo, con
     return good ? MPATH_OK : no_memory();
 }
 
-/* Flows and uses of all blocks. */
-static mpath_status_t plan_blocks(schedule_t *s)
+/* Room for the pairs of two nodes; NULL: no memory. */
+static pair_t *pairs_room(const schedule_t *s)
 {
-    mpath_status_t status = MPATH_OK;
-    int most              = 0;
-    pair_t *pairs;
+    int most = 0;
 
-    sort_ranks(s);
     for (int node = 0; node < s->num_nodes; node++) {
         int count = s->first_rank[node + 1] - s->first_rank[node];
 
         most = count > most ? count : most;
     }
-    pairs = malloc(((size_t)most * (size_t)most + 1) * sizeof(*pairs));
+    return malloc(((size_t)most * (size_t)most + 1) * sizeof(pair_t));
+}
+
+/* Flows and uses of all blocks. */
+static mpath_status_t plan_blocks(schedule_t *s)
+{
+    mpath_status_t status = MPATH_OK;
+    pair_t *pairs;
+
+    sort_ranks(s);
+    pairs = pairs_room(s);
     if (pairs == NULL) {
         return no_memory();
     }
@@ -715,4 +780,143 @@ mpath_status_t rival_run(rival_t rival, const mpath_topo_t *topo, const uint64_t
     mpath_plan_destroy(steps.seconds <= pipeline.seconds ? pipeline.plan : steps.plan);
     *result = steps.seconds <= pipeline.seconds ? steps : pipeline;
     return MPATH_OK;
+}
+
+/* --- node by node ------------------------------------------------------------------------------------------------ */
+
+struct rival_phases {
+    schedule_t schedule; /* its loads are of all blocks */
+    pair_t *pairs;
+    uint64_t *at_once, *pipeline; /* by resource, with what stays inside nodes: FAST's flows, and those by PXN */
+    double pipeline_fill;         /* the longest that a first chunk takes on its way, seconds */
+};
+
+mpath_status_t rival_phases_create(const mpath_topo_t *topo, const mpath_time_params_t *time, rival_phases_t **phases_p)
+{
+    size_t resources       = (size_t)mpath_topo_num_resources(topo) + 1;
+    size_t known           = (size_t)MPATH_MAX_NICS * MPATH_MAX_NICS * (MPATH_MAX_RAILS + 1);
+    rival_phases_t *phases = calloc(1, sizeof(*phases));
+    mpath_status_t status;
+
+    if (phases == NULL) {
+        return no_memory();
+    }
+    status = schedule_init(&phases->schedule, topo, NULL, time);
+    if (status == MPATH_OK) {
+        sort_ranks(&phases->schedule);
+        phases->pairs    = pairs_room(&phases->schedule);
+        phases->at_once  = calloc(resources, sizeof(*phases->at_once));
+        phases->pipeline = calloc(resources, sizeof(*phases->pipeline));
+        if (mpath_topo_rails_match(topo)) {
+            phases->schedule.known = calloc(known, sizeof(*phases->schedule.known));
+        }
+        status = phases->pairs == NULL || phases->at_once == NULL || phases->pipeline == NULL ? no_memory() : MPATH_OK;
+    }
+    if (status != MPATH_OK) {
+        rival_phases_destroy(phases);
+        return status;
+    }
+    *phases_p = phases;
+    return MPATH_OK;
+}
+
+void rival_phases_destroy(rival_phases_t *phases)
+{
+    if (phases != NULL) {
+        schedule_release(&phases->schedule);
+        free(phases->pairs);
+        free(phases->at_once);
+        free(phases->pipeline);
+        free(phases);
+    }
+}
+
+static int pipeline_path(schedule_t *s, int source, int destination)
+{
+    pair_t pair               = {.source = source, .destination = destination};
+    const mpath_place_t *home = mpath_topo_place(s->topo, destination);
+    int32_t *known;
+
+    if (mpath_topo_place(s->topo, source)->node == home->node) {
+        return 0;
+    }
+    if (known_paths(s, &pair, &known)) {
+        int path = pair.path_of[rail_of(s->topo, home->node, home->nic)];
+
+        return path == NO_PATH ? 0 : path;
+    }
+    return mpath_plan_pxn_path(s->topo, source, destination);
+}
+
+/* A pair's bytes in SABRE's pipeline, and inside a node everywhere. */
+static void add_to_pipeline(rival_phases_t *phases, int source, int destination, uint64_t bytes)
+{
+    schedule_t *s = &phases->schedule;
+    int is_inside = mpath_topo_place(s->topo, source)->node == mpath_topo_place(s->topo, destination)->node;
+    mpath_path_t path;
+    double fill;
+
+    mpath_topo_path(s->topo, source, destination, pipeline_path(s, source, destination), &path);
+    fill = (double)mpath_time_fill_ns(s->topo, &path, bytes, s->time) / NS_PER_S;
+
+    phases->pipeline_fill = most(phases->pipeline_fill, fill);
+    for (int i = 0; i < path.num_resources; i++) {
+        phases->pipeline[path.resources[i]] += bytes;
+        phases->at_once[path.resources[i]] += is_inside ? bytes : 0;
+    }
+}
+
+mpath_status_t rival_phases_add(rival_phases_t *phases, int node, const uint64_t *sends)
+{
+    schedule_t *s         = &phases->schedule;
+    mpath_status_t status = MPATH_OK;
+
+    s->sends = sends;
+    for (int to = 0; to < s->num_nodes && status == MPATH_OK; to++) {
+        uint64_t bytes = 0;
+
+        status = to == node ? MPATH_OK : put_block(s, node, to, phases->pairs, &bytes);
+    }
+    for (int i = s->first_rank[node]; i < s->first_rank[node + 1] && status == MPATH_OK; i++) {
+        for (int destination = 0; destination < s->num_ranks; destination++, sends++) {
+            if (*sends > 0 && destination != s->rank_at[i]) {
+                add_to_pipeline(phases, s->rank_at[i], destination, *sends);
+            }
+        }
+    }
+    return status;
+}
+
+static double seconds_of(const schedule_t *s, int resource, uint64_t bytes)
+{
+    return (double)bytes / (double)mpath_topo_resource(s->topo, resource)->capacity_bps;
+}
+
+void rival_phases_seconds(const rival_phases_t *phases, double *sabre_p, double *fast_at_least_p)
+{
+    const schedule_t *s = &phases->schedule;
+    double steps = 0, latencies = 0, at_once = 0, pipeline = 0;
+
+    for (int part = 0; part < NUM_PARTS; part++) {
+        double longest = 0;
+
+        for (int r = 0; r < s->num_resources; r++) {
+            longest = most(longest, seconds_of(s, r, s->loads[part][r]));
+        }
+        steps += longest;
+        latencies += s->latency[part];
+    }
+    for (int r = 0; r < s->num_resources; r++) {
+        uint64_t bytes = phases->at_once[r];
+
+        for (int part = 0; part < NUM_PARTS; part++) {
+            bytes += s->loads[part][r];
+        }
+        at_once  = most(at_once, seconds_of(s, r, bytes));
+        pipeline = most(pipeline, seconds_of(s, r, phases->pipeline[r]));
+    }
+    steps += latencies;
+    *sabre_p         = most(at_once, steps) < pipeline + phases->pipeline_fill ? most(at_once, steps)
+                                                                               : pipeline + phases->pipeline_fill;
+    *fast_at_least_p = at_once + latencies;
 }

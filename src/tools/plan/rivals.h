@@ -30,6 +30,19 @@ typedef struct rival_result {
 mpath_status_t rival_run(rival_t rival, const mpath_topo_t *topo, const uint64_t *demand,
                          const mpath_time_params_t *time, rival_result_t *result);
 
+/*
+ * The same node by node, for more ranks than anybody has the matrix of: SABRE as above; of FAST no steps, but what they cannot
+ * be shorter than: all its flows at once, and its latencies.
+ */
+typedef struct rival_phases rival_phases_t;
+
+mpath_status_t rival_phases_create(const mpath_topo_t *topo, const mpath_time_params_t *time,
+                                   rival_phases_t **phases_p);
+void rival_phases_destroy(rival_phases_t *phases);
+/* What the ranks of a node, in their order, send: sends[i * num_ranks + destination]. Each node once, in any order. */
+mpath_status_t rival_phases_add(rival_phases_t *phases, int node, const uint64_t *sends);
+void rival_phases_seconds(const rival_phases_t *phases, double *sabre_p, double *fast_at_least_p);
+
 /* A matrix as a sum of stages in each of which every row has one column, and every column one row. */
 typedef struct rival_stages {
     int size;
