@@ -791,12 +791,12 @@ static void gpu_help_ended(mpath_gpu_coll_t *gpu)
 static int decided_create(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
-    size_t size = (size_t)gpu->size, cells = gpu->usable ? size * size : 1; /* else nothing is decided here */
+    size_t ranks = gpu->usable ? (size_t)gpu->size : 1, cells = ranks * ranks; /* else nothing is decided here */
 
-    decided->generations               = calloc(size, sizeof(*decided->generations));
+    decided->generations               = calloc(ranks, sizeof(*decided->generations));
     decided->demand                    = calloc(4 * cells, sizeof(*decided->demand));
     decided->lanes                     = calloc(cells, sizeof(*decided->lanes));
-    decided->imports[MPATH_BOARD_RECV] = calloc(4 * size, sizeof(mpath_import_t *));
+    decided->imports[MPATH_BOARD_RECV] = calloc(4 * ranks, sizeof(mpath_import_t *));
     if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->lanes == NULL) ||
         (decided->imports[MPATH_BOARD_RECV] == NULL)) {
         return 0;
@@ -804,15 +804,15 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     decided->by_engine                 = decided->demand + cells;
     decided->beside                    = decided->by_engine + cells;
     decided->helped                    = decided->beside + cells;
-    decided->imports[MPATH_BOARD_SEND] = decided->imports[MPATH_BOARD_RECV] + size;
-    decided->closed                    = decided->imports[MPATH_BOARD_SEND] + size;
+    decided->imports[MPATH_BOARD_SEND] = decided->imports[MPATH_BOARD_RECV] + ranks;
+    decided->closed                    = decided->imports[MPATH_BOARD_SEND] + ranks;
     return 1;
 }
 
 mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_p)
 {
     const mpath_topo_t *topo = mpath_team_topo(team);
-    size_t size              = (size_t)mpath_team_size(team), cells;
+    size_t size              = (size_t)mpath_team_size(team), ranks, cells;
     mpath_gpu_coll_t *gpu    = calloc(1, sizeof(*gpu));
 
     if (gpu == NULL) {
@@ -825,14 +825,15 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     mpath_import_set_limit((unsigned)gpu->settings->gpu_imports);
     mpath_peer_rates_init(&gpu->rates);
     gpu->usable       = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
-    cells             = gpu->usable ? size * size : 1;
+    ranks             = gpu->usable ? size : 1; /* between nodes nothing here is used, whatever their number */
+    cells             = ranks * ranks;
     gpu->demand       = calloc(cells, sizeof(*gpu->demand));
-    gpu->known        = calloc(MPATH_BOARD_SIDES * size, sizeof(*gpu->known));
+    gpu->known        = calloc(MPATH_BOARD_SIDES * ranks, sizeof(*gpu->known));
     gpu->refused      = calloc(cells, sizeof(*gpu->refused));
-    gpu->devices      = calloc(MPATH_BOARD_SIDES * size, sizeof(*gpu->devices));
-    gpu->fragments    = calloc(size, sizeof(*gpu->fragments));
-    gpu->turns.places = calloc(size, sizeof(*gpu->turns.places));
-    gpu->staged_send  = calloc(2 * size, sizeof(*gpu->staged_send));
+    gpu->devices      = calloc(MPATH_BOARD_SIDES * ranks, sizeof(*gpu->devices));
+    gpu->fragments    = calloc(ranks, sizeof(*gpu->fragments));
+    gpu->turns.places = calloc(ranks, sizeof(*gpu->turns.places));
+    gpu->staged_send  = calloc(2 * ranks, sizeof(*gpu->staged_send));
     if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
         (gpu->fragments == NULL) || (gpu->turns.places == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
@@ -841,10 +842,10 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     for (size_t i = 0; i < cells; i++) {
         gpu->refused[i].device = -1;
     }
-    for (size_t i = 0; i < MPATH_BOARD_SIDES * size; i++) {
+    for (size_t i = 0; i < MPATH_BOARD_SIDES * ranks; i++) {
         gpu->devices[i] = -1;
     }
-    gpu->staged_receive = gpu->staged_send + size;
+    gpu->staged_receive = gpu->staged_send + ranks;
     gpu->again          = mpath_peer_again_create();
     *gpu_p              = gpu;
     return MPATH_OK;
