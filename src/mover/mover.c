@@ -828,13 +828,14 @@ static int mover_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
 
 #define SELF_PIECE_BYTES 65536u /* of the diagonal, copied between two looks at the lanes */
 
-/* Tells the queues of a new schedule where they lead. */
+/* Makes the queues of a new schedule, and connects to where they lead. */
 static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedule)
 {
     size_t words = schedule->num_outlets / WORD_BITS + 1;
     size_t bytes = schedule->num_outlets * sizeof(outlet_queue_t) + (OUTLET_KINDS + 1) * words * sizeof(uint64_t);
     outlet_queue_t *queues = calloc(1, bytes);
     uint64_t *sets;
+    int peer;
 
     if (queues == NULL) {
         mpath_error("%s: no memory for %zu queues; the call fails", mover->team->oob.name, schedule->num_outlets);
@@ -845,6 +846,17 @@ static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedu
 
         for (uint32_t k = 0; k < outlet->num_own; k++) {
             queues[i].own_chunks += schedule->duties[schedule->own[outlet->own + k]].num_chunks;
+        }
+        /*
+         * Connections begin before anything is sent. One that does while its call is given up ends, with what it has to
+         * send, before the other end has answered, which UCX before 1.14 does not survive there.
+         */
+        if (outlet->kind == MPATH_OUTLET_RAIL) {
+            peer = mpath_links_peer(mover->links, outlet->nic, outlet->rank, outlet->nic_to);
+            if (peer < 0) {
+                free(queues);
+                return (mpath_status_t)peer;
+            }
         }
     }
     free(mover->queues);
