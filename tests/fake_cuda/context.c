@@ -85,6 +85,13 @@ FAKE_API mpath_cu_result_t cuStreamBeginCapture_v2(mpath_cu_stream_t stream, int
     return MPATH_CU_SUCCESS;
 }
 
+void fake_default_stream_is_free(const char *call)
+{
+    if (atomic_load(&captures) > 0) {
+        fake_die("%s on the default stream while an ordinary one is captured, which fails with that", call);
+    }
+}
+
 FAKE_API mpath_cu_result_t cuStreamIsCapturing(mpath_cu_stream_t stream, int *status)
 {
     *status = 0;

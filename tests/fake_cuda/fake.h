@@ -130,6 +130,9 @@ int fake_physical_device(int ordinal);
 int fake_ordinal_of(int64_t physical); /* -1 */
 mpath_cu_context_t fake_current(void); /* NULL when there is none */
 mpath_cu_context_t fake_need_context(const char *call);
+
+/* Dies where an ordinary stream is captured. */
+void fake_default_stream_is_free(const char *call);
 /* Part of everything that is made in the current context; dies when that has ended since. */
 void fake_origin_make(fake_origin_t *origin, const char *call);
 void fake_origin_drop(fake_origin_t *origin);

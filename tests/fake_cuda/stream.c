@@ -240,6 +240,7 @@ static mpath_cu_stream_t default_stream(const char *call)
     mpath_cu_context_t current = fake_need_context(call);
     mpath_cu_stream_t stream;
 
+    fake_default_stream_is_free(call);
     late_arrive();
     pthread_mutex_lock(&lock);
     for (stream = streams; (stream != NULL) && (!stream->is_default || (stream->context != current));

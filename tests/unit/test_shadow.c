@@ -9,6 +9,7 @@
 #include "device/pinned.h"
 #include "device/gpu.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -310,6 +311,34 @@ static void test_default_stream_stands(void **state)
     }
 }
 
+/* An ordinary stream is recorded meanwhile: the default one is not looked at, and the call neither fails nor spoils it. */
+static void test_while_a_stream_is_captured(void **state)
+{
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_NOLOAD);
+    mpath_cu_result_t (*begin)(mpath_cu_stream_t, int);
+    mpath_cu_result_t (*end)(mpath_cu_stream_t, mpath_cu_graph_t *);
+
+    (void)state;
+    *(void **)&begin = dlsym(library, "cuStreamBeginCapture_v2");
+    *(void **)&end   = dlsym(library, "cuStreamEndCapture");
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        mpath_shadow_t shadow;
+        gpu_memory_t memory;
+        mpath_cu_graph_t graph;
+
+        open_shadow(kinds[k], &memory, &shadow);
+        gpu_pattern_write(memory.address, BYTES, 70 + k);
+        assert_int_equal(begin(NULL, 0), MPATH_CU_SUCCESS);
+        assert_int_equal(mpath_shadow_settle(&shadow), MPATH_OK);
+        assert_int_equal(mpath_shadow_load(&shadow, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 0), MPATH_OK);
+        assert_int_equal(end(NULL, &graph), MPATH_CU_SUCCESS);
+        assert_int_equal(((unsigned char *)shadow.host)[1], gpu_pattern(70 + k, 1));
+        close_shadow(&memory, &shadow);
+    }
+    assert_int_equal(dlclose(library), 0);
+}
+
 /* Every length has its way to the device; with a driver that counts them, none is sent with commands. */
 static void test_stored_without_turns(void **state)
 {
@@ -445,6 +474,7 @@ int main(void)
                                        cmocka_unit_test(test_loaded_after_copies),
                                        cmocka_unit_test(test_settled_once),
                                        cmocka_unit_test(test_default_stream_stands),
+                                       cmocka_unit_test(test_while_a_stream_is_captured),
                                        cmocka_unit_test(test_stored_without_turns),
                                        cmocka_unit_test(test_slow_copies),
                                        cmocka_unit_test(test_blocks_are_kept)};

@@ -609,24 +609,33 @@ static mpath_status_t file_demand(const plan_input_t *input, int num_ranks, uint
     return MPATH_OK;
 }
 
-/* Tokens of experts, whose popularity is a workload's if one is named. */
+mpath_status_t plan_input_moe(const plan_input_t *input, const mpath_workload_t *workload, mpath_moe_t *moe,
+                              uint64_t **weights_p)
+{
+    mpath_status_t status = MPATH_OK;
+
+    *moe       = input->moe;
+    moe->seed  = input->seed;
+    *weights_p = NULL;
+    if (workload != NULL) {
+        *weights_p = malloc(moe->experts * sizeof(**weights_p) + 1);
+        if (*weights_p == NULL) {
+            mpath_error("plan: no memory for %u experts", moe->experts);
+            return MPATH_ERR_NO_MEMORY;
+        }
+        status       = mpath_workload_popularity(workload, moe->experts, input->seed, input->step, *weights_p);
+        moe->weights = *weights_p;
+    }
+    return status;
+}
+
 static mpath_status_t moe_demand(const plan_input_t *input, int num_ranks, const mpath_workload_t *workload,
                                  uint64_t *demand)
 {
-    mpath_moe_t moe       = input->moe;
-    mpath_status_t status = MPATH_OK;
-    uint64_t *weights     = NULL;
+    mpath_moe_t moe;
+    uint64_t *weights;
+    mpath_status_t status = plan_input_moe(input, workload, &moe, &weights);
 
-    moe.seed = input->seed;
-    if (workload != NULL) {
-        weights = malloc(moe.experts * sizeof(*weights) + 1);
-        if (weights == NULL) {
-            mpath_error("plan: no memory for %u experts", moe.experts);
-            return MPATH_ERR_NO_MEMORY;
-        }
-        status      = mpath_workload_popularity(workload, moe.experts, input->seed, input->step, weights);
-        moe.weights = weights;
-    }
     if (status == MPATH_OK) {
         status = mpath_demand_moe(num_ranks, &moe, demand);
     }

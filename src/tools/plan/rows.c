@@ -68,19 +68,10 @@ static mpath_status_t rows_draw(plan_rows_t *rows, const mpath_moe_t *moe)
 
 static mpath_status_t rows_of_experts(plan_rows_t *rows, const plan_input_t *input, const mpath_workload_t *workload)
 {
-    mpath_moe_t moe       = input->moe;
-    mpath_status_t status = MPATH_OK;
-    uint64_t *weights     = NULL;
+    mpath_moe_t moe;
+    uint64_t *weights;
+    mpath_status_t status = plan_input_moe(input, workload, &moe, &weights);
 
-    moe.seed = input->seed;
-    if (workload != NULL) {
-        weights = malloc(moe.experts * sizeof(*weights) + 1);
-        if (weights == NULL) {
-            return rows_no_memory(rows->num_ranks);
-        }
-        status      = mpath_workload_popularity(workload, moe.experts, input->seed, input->step, weights);
-        moe.weights = weights;
-    }
     if (status == MPATH_OK) {
         status = rows_draw(rows, &moe);
     }
