@@ -3,6 +3,7 @@
 #include "mover/clock.h"
 
 #include "team/team_private.h"
+#include "util/reserve.h"
 #include "util/time.h"
 
 #include <stdlib.h>
@@ -13,6 +14,9 @@ static int comes_by_rail(const mpath_duty_t *duty)
     return (duty->hop_in >= 0) && (duty->in.lane == MPATH_LANE_RAIL);
 }
 
+/* Most of them send nothing to this rank. */
+#define SOURCES_BYTES(clock) ((size_t)(clock)->num_sources * (sizeof(*(clock)->sources) + sizeof(*(clock)->used)))
+
 mpath_status_t mpath_rail_clock_init(mpath_rail_clock_t *clock, const mpath_team_t *team)
 {
     memset(clock, 0, sizeof(*clock));
@@ -20,7 +24,7 @@ mpath_status_t mpath_rail_clock_init(mpath_rail_clock_t *clock, const mpath_team
     clock->source_nics = mpath_topo_most_nics(team->topo);
     clock->num_sources = (team->num_nodes <= MPATH_RAIL_TIMES_NODES) ? team->num_nodes * clock->source_nics : 0;
     if (clock->num_sources > 0) {
-        clock->sources = calloc((size_t)clock->num_sources, sizeof(*clock->sources) + sizeof(*clock->used));
+        clock->sources = mpath_reserve(SOURCES_BYTES(clock));
         if (clock->sources != NULL) {
             clock->used = (int *)(void *)(clock->sources + clock->num_sources);
         }
@@ -30,7 +34,7 @@ mpath_status_t mpath_rail_clock_init(mpath_rail_clock_t *clock, const mpath_team
 
 void mpath_rail_clock_release(mpath_rail_clock_t *clock)
 {
-    free(clock->sources);
+    mpath_unreserve(clock->sources, SOURCES_BYTES(clock));
     clock->sources = NULL;
     clock->used    = NULL;
 }

@@ -6,6 +6,7 @@
 #include "team/agree_private.h"
 
 #include "util/log.h"
+#include "util/reserve.h"
 #include "util/time.h"
 
 #include <stdio.h>
@@ -266,10 +267,17 @@ static mpath_status_t agree_join_outboxes(mpath_team_t *team)
     return status;
 }
 
+#define SCRATCH_BYTES(team) (3 * (size_t)(team)->size * sizeof(uint64_t))
+
+static size_t gathered_bytes(const mpath_team_t *team)
+{
+    return team->local_rank == 0 ? mpath_agree_gathered_room(team) : 0;
+}
+
 mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t *layout, void *region)
 {
     const mpath_channel_rooms_t rooms = {.nodes = mpath_agree_message_room, .own = mpath_agree_own_room};
-    size_t size                       = (size_t)team->size, gathered;
+    size_t size                       = (size_t)team->size;
     mpath_agree_state_t *state        = calloc(1, sizeof(*state));
     mpath_status_t status;
 
@@ -279,18 +287,16 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
     team->agree     = state;
     team->is_marked = agree_is_marked;
     state->layout   = *layout;
-    gathered        = team->local_rank == 0 ? mpath_agree_gathered_room(team) : 0;
     state->by_node  = calloc(size, sizeof(int));
     state->first_on = calloc((size_t)team->num_nodes, sizeof(int));
-    state->scratch  = calloc(3 * size, sizeof(uint64_t));
-    state->gathered = gathered > 0 ? malloc(gathered) : NULL;
+    state->scratch  = mpath_reserve(SCRATCH_BYTES(team));
+    state->gathered = mpath_reserve(gathered_bytes(team));
 
     state->attend.seen     = calloc(size, sizeof(unsigned));
     state->attend.told     = calloc(size, sizeof(unsigned));
     state->attend.heard_ns = calloc((size_t)team->num_nodes, sizeof(uint64_t));
-    if (state->by_node == NULL || state->first_on == NULL || state->scratch == NULL ||
-        (state->gathered == NULL && gathered > 0) || state->attend.seen == NULL || state->attend.told == NULL ||
-        state->attend.heard_ns == NULL) {
+    if (state->by_node == NULL || state->first_on == NULL || state->scratch == NULL || state->gathered == NULL ||
+        state->attend.seen == NULL || state->attend.told == NULL || state->attend.heard_ns == NULL) {
         goto err_destroy;
     }
     for (int half = 0; half < 2; half++) {
@@ -335,9 +341,9 @@ void mpath_agree_destroy(mpath_team_t *team)
         mpath_pairs_destroy(state->routes);
         free(state->by_node);
         free(state->first_on);
-        free(state->scratch);
+        mpath_unreserve(state->scratch, SCRATCH_BYTES(team));
         free(state->matrix);
-        free(state->gathered);
+        mpath_unreserve(state->gathered, gathered_bytes(team));
         free(state->attend.seen);
         free(state->attend.told);
         free(state->attend.heard_ns);

@@ -15,6 +15,7 @@
 #include "team/agree_private.h"
 
 #include "util/log.h"
+#include "util/reserve.h"
 
 #include <string.h>
 
@@ -545,6 +546,7 @@ mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *
             at += bytes;
         }
     }
+    mpath_reserve_clear(team->agree->gathered, mpath_agree_gathered_room(team)); /* gathers are seldom */
     return status;
 }
 

@@ -75,8 +75,9 @@ struct mpath_channels {
     int *sending; /* those whose last message may not have been let go of yet: indices in the list */
     int num_sending;
     int *of_node; /* node -> its leader's, an index in the list; NULL where this rank leads none */
+    char *in;     /* of all channels */
     char *out;    /* where messages are written: whoever sends one has a copy taken */
-    size_t out_room;
+    size_t in_bytes, out_room;
     mpath_message_t notice;
     int num_notices;
     mpath_oob_request_t *notices; /* sends of my notice */

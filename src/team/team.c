@@ -10,6 +10,7 @@
 #include "team/team_private.h"
 
 #include "util/log.h"
+#include "util/reserve.h"
 #include "util/time.h"
 
 #include <stdlib.h>
@@ -109,29 +110,48 @@ static void add_channels(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
     }
 }
 
-/* More than this rank can need: a leader, a deputy and a taker on every other node, and those whose taker it is. */
-static size_t max_channels(const mpath_team_t *team)
+/* At least what this rank needs: a leader, a deputy and a taker on every other node, and those whose taker it is. */
+static size_t max_channels(const mpath_team_t *team, const mpath_channel_rooms_t *rooms)
 {
-    return 3 * (size_t)(team->num_nodes - 1) + (size_t)(team->size - team->num_local);
+    int has_own = rooms->own(team, 1) > 0, count = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        if (node == team->node) {
+            continue;
+        }
+        count += (team->local_rank == 0) + (notice_target(team->num_local, 1) == team->local_rank);
+        count += has_own ? 1 + (team->num_on[node] + team->num_local - 1) / team->num_local : 0;
+    }
+    return (size_t)count;
 }
 
+/* Few channels ever have a large message, and of many nodes most have none at all: what is reserved is seldom taken. */
 static mpath_status_t allocate_messages(mpath_channels_t *channels)
 {
+    char *at;
+
     for (int i = 0; i < channels->count; i++) {
         mpath_channel_t *channel = &channels->list[i];
 
-        channel->in = channel->in_room > 0 ? malloc(channel->in_room) : NULL;
-        if (channel->in == NULL && channel->in_room > 0) {
-            return MPATH_ERR_NO_MEMORY;
-        }
+        channel->in_room = (channel->in_room + 7) & ~(size_t)7;
+        channels->in_bytes += channel->in_room;
     }
-    channels->out = channels->out_room > 0 ? malloc(channels->out_room) : NULL;
-    return channels->out == NULL && channels->out_room > 0 ? MPATH_ERR_NO_MEMORY : MPATH_OK;
+    channels->in  = mpath_reserve(channels->in_bytes);
+    channels->out = mpath_reserve(channels->out_room);
+    if (channels->in == NULL || channels->out == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    at = channels->in;
+    for (int i = 0; i < channels->count; i++) {
+        channels->list[i].in = at;
+        at += channels->list[i].in_room;
+    }
+    return MPATH_OK;
 }
 
 mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
 {
-    size_t others = (size_t)team->num_nodes - 1;
+    size_t others = (size_t)team->num_nodes - 1, most;
     mpath_channels_t *channels;
 
     if (others == 0 || (team->local_rank > 1 && rooms->own(team, 1) == 0)) {
@@ -142,8 +162,9 @@ mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_roo
         goto err_no_memory;
     }
     team->channels    = channels;
-    channels->list    = calloc(max_channels(team), sizeof(*channels->list));
-    channels->sending = calloc(max_channels(team), sizeof(*channels->sending));
+    most              = max_channels(team, rooms);
+    channels->list    = calloc(most + 1, sizeof(*channels->list)); /* a rank may have none: calloc(0) may be NULL */
+    channels->sending = calloc(most + 1, sizeof(*channels->sending));
     channels->notices = calloc(others, sizeof(*channels->notices));
     if (channels->list == NULL || channels->sending == NULL || channels->notices == NULL) {
         goto err_destroy;
@@ -209,7 +230,6 @@ void mpath_channels_destroy(mpath_team_t *team)
         cancel(team, &channels->list[i].receive);
         cancel(team, &channels->list[i].send);
         cancel(team, &channels->list[i].pulse);
-        free(channels->list[i].in);
     }
     for (int i = 0; i < channels->num_notices; i++) {
         cancel(team, &channels->notices[i]);
@@ -217,7 +237,8 @@ void mpath_channels_destroy(mpath_team_t *team)
     free(channels->list);
     free(channels->sending);
     free(channels->of_node);
-    free(channels->out);
+    mpath_unreserve(channels->in, channels->in_bytes);
+    mpath_unreserve(channels->out, channels->out_room);
     free(channels->notices);
     free(channels);
     team->channels = NULL;
@@ -225,12 +246,7 @@ void mpath_channels_destroy(mpath_team_t *team)
 
 static uint64_t channels_memory_bytes(const mpath_team_t *team)
 {
-    uint64_t bytes = team->channels != NULL ? team->channels->out_room : 0;
-
-    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
-        bytes += team->channels->list[i].in_room;
-    }
-    return bytes;
+    return team->channels != NULL ? team->channels->out_room + team->channels->in_bytes : 0;
 }
 
 /* A message is there: 1 when it stays for the agreement, or the status of the team that a notice has broken. */

@@ -607,10 +607,14 @@ static void topo_number_resources(mpath_topo_t *topo)
 /* Counting sort of the ranks that have a NIC by (node, NIC); ranks keep their order. */
 static void topo_sort_ranks(mpath_topo_t *topo)
 {
-    int32_t next = 0, count;
+    int32_t next = 0, count, *bounds = topo->bounds;
     mpath_topo_node_t *node;
     int i, n, rank;
 
+    for (i = 0; i < topo->num_nodes; i++) {
+        topo->nodes[i].beside = bounds;
+        bounds += topo->machines[i]->num_nics + 1;
+    }
     for (rank = 0; rank < topo->num_ranks; rank++) {
         if (topo->places[rank].nic >= 0) {
             topo->nodes[topo->places[rank].node].beside[topo->places[rank].nic]++;
@@ -618,7 +622,7 @@ static void topo_sort_ranks(mpath_topo_t *topo)
     }
     for (i = 0; i < topo->num_nodes; i++) {
         node = &topo->nodes[i];
-        for (n = 0; n <= MPATH_MAX_NICS; n++) {
+        for (n = 0; n <= topo->machines[i]->num_nics; n++) {
             count           = node->beside[n];
             node->beside[n] = next;
             next += count;
@@ -633,10 +637,10 @@ static void topo_sort_ranks(mpath_topo_t *topo)
     /* Filling moved each start to its end, which is the next one's start. */
     for (i = 0; i < topo->num_nodes; i++) {
         node = &topo->nodes[i];
-        for (n = MPATH_MAX_NICS; n > 0; n--) {
+        for (n = topo->machines[i]->num_nics; n > 0; n--) {
             node->beside[n] = node->beside[n - 1];
         }
-        node->beside[0] = (i > 0) ? topo->nodes[i - 1].beside[MPATH_MAX_NICS] : 0;
+        node->beside[0] = (i > 0) ? node->beside[-1] : 0; /* the last of the node before */
     }
 }
 
@@ -646,7 +650,7 @@ static void topo_list_rails(mpath_topo_t *topo, int index)
     uint64_t nics           = 0;
     int nic;
 
-    for (nic = 0; nic < MPATH_MAX_NICS; nic++) {
+    for (nic = 0; nic < topo->machines[index]->num_nics; nic++) {
         if ((node->beside[nic + 1] > node->beside[nic]) || (topo->params.access == MPATH_REACH_ALL)) {
             nics |= 1ull << nic;
         }
@@ -769,7 +773,7 @@ static size_t bytes_of(const mpath_machine_t *machine)
 static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
                                     const mpath_place_t *places, int num_ranks, mpath_topo_t **topo_p)
 {
-    size_t num_resources = 0, machine_bytes = 0;
+    size_t num_resources = 0, num_bounds = 0, machine_bytes = 0;
     mpath_topo_t *topo;
     int i;
 
@@ -779,6 +783,7 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
     }
     for (i = 0; i < num_nodes; i++) {
         num_resources += 1 + 2 * (size_t)machines[i].num_nics;
+        num_bounds += 1 + (size_t)machines[i].num_nics;
         machine_bytes += bytes_of(&machines[i]);
         num_resources += (gpus != NULL) ? gpus_count_resources(&gpus[i]) : 0;
     }
@@ -789,9 +794,10 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
     topo->resources = calloc(num_resources, sizeof(*topo->resources));
     topo->places    = calloc((size_t)num_ranks + 1, sizeof(*topo->places)); /* room for none: calloc(0) may be NULL */
     topo->beside    = calloc((size_t)num_ranks + 1, sizeof(*topo->beside));
+    topo->bounds    = calloc(num_bounds, sizeof(*topo->bounds));
     topo->machine_memory = malloc(machine_bytes);
     if ((topo->machines == NULL) || (topo->machine_memory == NULL) || (topo->nodes == NULL) ||
-        (topo->resources == NULL) || (topo->places == NULL) || (topo->beside == NULL)) {
+        (topo->resources == NULL) || (topo->places == NULL) || (topo->beside == NULL) || (topo->bounds == NULL)) {
         goto err_destroy;
     }
     if (gpus != NULL) {
@@ -881,6 +887,7 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     free(topo->gpu_nodes);
     free(topo->gpus);
     free(topo->beside);
+    free(topo->bounds);
     free(topo->places);
     free(topo->resources);
     free(topo->nodes);

@@ -21,8 +21,8 @@ typedef struct mpath_rail_set {
  */
 typedef struct mpath_topo_node {
     int first_resource;
-    mpath_rail_set_t rails;             /* NICs in use */
-    int32_t beside[MPATH_MAX_NICS + 1]; /* ranks beside NIC n: topo->beside[beside[n]] up to beside[n + 1] */
+    mpath_rail_set_t rails; /* NICs in use */
+    int32_t *beside;        /* ranks beside NIC n: topo->beside[beside[n]] up to beside[n + 1] */
 } mpath_topo_node_t;
 
 /*
@@ -54,6 +54,7 @@ struct mpath_topo {
     mpath_resource_t *resources;
     mpath_topo_node_t *nodes;
     int32_t *beside; /* ranks that have a NIC, by node, NIC, rank */
+    int32_t *bounds; /* mpath_topo_node_t.beside of all nodes */
     /* NULL where no node has GPUs */
     mpath_node_gpus_t *gpus;
     mpath_topo_gpu_node_t *gpu_nodes;

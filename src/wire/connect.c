@@ -8,6 +8,7 @@
 
 #include "topo/discover/machine.h"
 #include "util/log.h"
+#include "util/reserve.h"
 #include "util/time.h"
 
 #include <limits.h>
@@ -635,10 +636,26 @@ static void links_word(void *argument, const mpath_chunk_t *chunk)
     atomic_store_explicit(&word->verdict, chunk->offset, memory_order_release);
 }
 
+/* Tables that fill up with what is used. */
+#define PEERS_BYTES(links)                                                                                             \
+    ((size_t)(links)->num_nics * (size_t)(links)->team->size * (size_t)(links)->num_nics_to * sizeof(*(links)->peers))
+#define SETTLES_BYTES(links) ((size_t)(links)->team->size * sizeof(*(links)->settles))
+#define WORDS_BYTES(links) ((size_t)(links)->team->size * sizeof(*(links)->words))
+
+static void links_free(mpath_links_t *links)
+{
+    free(links->slot_bytes);
+    free(links->unopened);
+    mpath_unreserve(links->peers, PEERS_BYTES(links));
+    mpath_unreserve(links->settles, SETTLES_BYTES(links));
+    mpath_unreserve(links->words, WORDS_BYTES(links));
+    free(links->addresses);
+    free(links);
+}
+
 static mpath_links_t *links_new(mpath_team_t *team)
 {
     mpath_links_t *links = calloc(1, sizeof(*links));
-    size_t size          = (size_t)team->size;
     int leads            = (team->local_rank == 0) && (team->num_nodes > 1);
 
     if (links == NULL) {
@@ -650,18 +667,13 @@ static mpath_links_t *links_new(mpath_team_t *team)
     links->num_nics_to = mpath_topo_most_nics(team->topo);
     links->slot_bytes  = calloc(2 * (size_t)team->num_nodes, sizeof(*links->slot_bytes));
     links->unopened    = calloc((size_t)team->num_nodes, sizeof(*links->unopened));
-    links->peers       = calloc(size * (size_t)links->num_nics * (size_t)links->num_nics_to + 1, sizeof(*links->peers));
-    links->settles     = calloc(size, sizeof(*links->settles));
-    links->words       = leads ? calloc(size, sizeof(*links->words)) : NULL;
+    links->peers       = mpath_reserve(PEERS_BYTES(links));
+    links->settles     = mpath_reserve(SETTLES_BYTES(links));
+    links->words       = leads ? mpath_reserve(WORDS_BYTES(links)) : NULL;
     if ((links->slot_bytes == NULL) || (links->unopened == NULL) || (links->peers == NULL) ||
         (links->settles == NULL) || (leads && (links->words == NULL)) ||
         (mpath_inbox_init(&links->inbox, links->fabric, links->fabric_nic, team->id) != MPATH_OK)) {
-        free(links->unopened);
-        free(links->words);
-        free(links->settles);
-        free(links->slot_bytes);
-        free(links->peers);
-        free(links);
+        links_free(links);
         return NULL;
     }
     links->inbox.word          = links_word;
@@ -724,13 +736,7 @@ static void links_destroy(mpath_links_t *links)
     mpath_links_forget_peers(links, MPATH_NIC_SET_ALL); /* before the rails, which may be closed then */
     mpath_inbox_cleanup(&links->inbox);
     close_lanes(links);
-    free(links->slot_bytes);
-    free(links->settles);
-    free(links->unopened);
-    free(links->words);
-    free(links->peers);
-    free(links->addresses);
-    free(links);
+    links_free(links);
 }
 
 /* -- who uses them -- */

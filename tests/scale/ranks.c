@@ -464,12 +464,17 @@ static uint64_t total(size_t offset, const scale_counts_t *before)
 static void report(const scenario_t *scenario, const scale_counts_t *before, int calls, int json)
 {
     mpath_coll_counters_t counters = {0};
-    int64_t heap                   = 0;
-    uint64_t resume_ns             = switch_ns();
+    int64_t heap[2]                = {0, 0}; /* of leaders, of others */
+    int64_t *there                 = scale_allocate((size_t)scale.size * sizeof(*there));
+    uint64_t resume_ns = switch_ns(), reserved = 0;
 
+    scale_reserved(there, &reserved);
     for (int i = 0; i < scale.size; i++) {
-        heap = scale.counts[i].heap_bytes > heap ? scale.counts[i].heap_bytes : heap;
+        int64_t bytes = scale.counts[i].heap_bytes + there[i], *most_p = &heap[i % scale.num_local != 0];
+
+        *most_p = bytes > *most_p ? bytes : *most_p;
     }
+    scale_free(there);
     if (scenario->reduces) {
         mpath_symmetric_counters(ranks[0].symmetric, &counters);
     } else if (ranks[0].coll != NULL) {
@@ -495,7 +500,9 @@ static void report(const scenario_t *scenario, const scale_counts_t *before, int
         {"other_instructions", steps_of[1]},
         {"plans", counters.plans},
         {"plan_ns", counters.plans > 0 ? counters.plan_ns / counters.plans : 0},
-        {"heap_bytes", (uint64_t)heap},
+        {"heap_bytes", (uint64_t)(heap[0] > heap[1] ? heap[0] : heap[1])},
+        {"other_heap_bytes", (uint64_t)heap[1]},
+        {"reserved_bytes", reserved},
         {"node_segment_bytes", scale.segment_bytes / (uint64_t)scale.num_nodes},
         {"carried", counters.calls},
         {"declined", counters.declined},

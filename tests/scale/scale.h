@@ -45,5 +45,7 @@ void scale_control_oob(int *rank, mpath_oob_t *oob_p);
 /* memory.c: allocations that are no part of what is measured. */
 void *scale_allocate(size_t bytes); /* zeroed; ends the program when there is none */
 void scale_free(void *memory);
+/* What ranks have reserved (util/reserve.h): adds the pages that are there to by_rank, all that rank 0 has to *whole_p. */
+void scale_reserved(int64_t *by_rank, uint64_t *whole_p);
 
 #endif

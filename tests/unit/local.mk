@@ -16,6 +16,7 @@ unit_test_locale_SOURCES = unit/test_locale.c unit/capture.h
 unit_test_record_SOURCES = unit/test_record.c unit/capture.h
 unit_programs += unit/test_trace
 unit_test_trace_SOURCES = unit/test_trace.c unit/capture.h
+unit_programs += unit/test_reserve
 unit_programs += unit/test_spelling
 unit_test_spelling_SOURCES = unit/test_spelling.c unit/capture.h
 unit_programs += unit/test_page unit/test_segment unit/test_shm

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reserved memory: zeroed, of which a page is taken when it is first written to. For tables by rank or node of which most
+ * jobs use little: nothing has to be allocated later, when it would be too late to fail.
+ */
+#ifndef MPATH_UTIL_RESERVE_H
+#define MPATH_UTIL_RESERVE_H
+
+#include <stddef.h>
+
+/* Less than this is allocated whole: a few pages are not worth a mapping of their own. */
+#define MPATH_RESERVE_LEAST_BYTES 16384
+
+/* NULL: there is none. 0 bytes give a place, too. */
+void *mpath_reserve(size_t bytes);
+/* Of what was reserved: zeroed again, and its pages given back. */
+void mpath_reserve_clear(void *memory, size_t bytes);
+/* As many bytes as were reserved; NULL is nothing. */
+void mpath_unreserve(void *memory, size_t bytes);
+
+#endif
