@@ -1289,6 +1289,7 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     agreed.finished      = 0;
     agreed.largest_bytes = 0;
     status               = agree_and_carry(coll, call, &agreed);
-
-    return coll_note_agreed(coll, status, &agreed);
+    status               = coll_note_agreed(coll, status, &agreed);
+    mpath_team_tell(coll->team);
+    return status;
 }

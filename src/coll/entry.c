@@ -246,7 +246,7 @@ int mpath_entry_passes(mpath_entry_t *entry, mpath_operation_t collective, uint6
 
 /* -- the calls -- */
 
-static mpath_status_t carry(mpath_symmetric_t *symmetric, const mpath_reduction_t *call, int on_devices)
+static mpath_status_t carry_here(mpath_symmetric_t *symmetric, const mpath_reduction_t *call, int on_devices)
 {
     const mpath_symmetric_buffers_t *b = &call->buffers;
 
@@ -263,6 +263,14 @@ static mpath_status_t carry(mpath_symmetric_t *symmetric, const mpath_reduction_
         return on_devices ? mpath_allgather_anywhere(symmetric, b, call->blocks, call->offsets)
                           : mpath_allgather(symmetric, b->send, b->recv, call->blocks, call->offsets, b->ineligible);
     }
+}
+
+static mpath_status_t carry(mpath_symmetric_t *symmetric, const mpath_reduction_t *call, int on_devices)
+{
+    mpath_status_t status = carry_here(symmetric, call, on_devices);
+
+    mpath_team_tell(symmetric->team);
+    return status;
 }
 
 static mpath_status_t carry_on_devices(mpath_entry_t *entry, mpath_reduction_t *call)
@@ -330,6 +338,7 @@ mpath_status_t mpath_entry_run(mpath_entry_t *entry, mpath_reduction_t *call)
     symmetric = entry->ops != NULL ? entry_team(entry, 0, &is_tried) : NULL;
     if (symmetric != NULL) {
         mpath_team_break(symmetric->team, status); /* the others would wait: they hear of it in the agreement */
+        mpath_team_tell(symmetric->team);
     }
     return status;
 }

@@ -8,6 +8,7 @@
 #include "team/attend.h"
 #include "team/channel.h"
 #include "team/team_private.h"
+#include "team/wait.h"
 
 #include "util/log.h"
 #include "util/reserve.h"
@@ -364,22 +365,29 @@ void mpath_channels_say(mpath_team_t *team, mpath_status_t reason, int origin)
     }
 }
 
-/* Tells the other nodes that the team is broken; once. */
-static void channels_notify(mpath_team_t *team, mpath_status_t reason, int origin)
+/*
+ * Tells other nodes that the team is broken; once. Who has found it out tells all of them, who was told those that are 1, 2, 4, ...
+ * nodes away: so all hear of it when whoever began, or a connection to it, is gone.
+ */
+static void channels_notify(mpath_team_t *team, mpath_status_t reason, int origin, int was_told)
 {
     mpath_channels_t *channels = team->channels;
 
     if (channels == NULL || channels->num_notices > 0 || team->local_rank > 1) {
         return;
     }
-    mpath_channels_say(team, reason, origin);
+    if (!was_told) {
+        mpath_channels_say(team, reason, origin);
+    }
     channels->notice = (mpath_message_t){.magic  = MPATH_MESSAGE_MAGIC,
                                          .type   = MPATH_MESSAGE_NOTICE,
                                          .reason = reason,
                                          .origin = origin,
                                          .bytes  = sizeof(mpath_message_t)};
-    for (int node = 0; node < team->num_nodes; node++) {
-        if (node != team->node) {
+    for (int distance = 1; distance < team->num_nodes; distance += was_told ? distance : 1) {
+        int node = (team->node + team->num_nodes - distance) % team->num_nodes;
+
+        if (!was_told || node != team->node_of[origin]) {
             int peer = rank_on(team, node, notice_target(team->num_on[node], team->local_rank));
 
             /* An error means that the peer is gone, too. */
@@ -389,16 +397,45 @@ static void channels_notify(mpath_team_t *team, mpath_status_t reason, int origi
     }
 }
 
+#define NOTICES_GO_NS MPATH_NS_PER_S
+
+static int notices_are_gone(const mpath_team_t *team)
+{
+    mpath_channels_t *channels = team->channels;
+    int left                   = 0;
+
+    for (int i = 0; i < channels->num_notices; i++) {
+        left += channels->notices[i].handle != NULL &&
+                team->oob.test(team->oob.context, &channels->notices[i], NULL) == MPATH_INPROGRESS;
+    }
+    return left == 0;
+}
+
+void mpath_team_tell(mpath_team_t *team)
+{
+    mpath_idle_t idle;
+    uint64_t end_ns;
+
+    if (team->broken == MPATH_OK || team->channels == NULL) {
+        return;
+    }
+    mpath_idle_start(&idle);
+    for (end_ns = mpath_time_ns() + NOTICES_GO_NS; !notices_are_gone(team) && mpath_time_ns() < end_ns;) {
+        team->oob.progress(team->oob.context);
+        (void)mpath_idle_wait(&idle);
+    }
+}
+
 /*
  * Breaking a team. The reason stands in the header of the node's segment, where node mates see it whenever they wait,
  * and goes to the other nodes as a notice from the leader and from the deputy of the node that broke it, as soon as
  * each of them learns of it: in the call it is in, or in its next one.
  *
- * The word in the header: bits 0-7 the status, negated; bit 8 set when the other nodes know already; from bit 9 on the
+ * The word in the header: bits 0-7 the status, negated; bit 8 set when another node has told this one; from bit 9 on the
  * rank that broke the team.
  */
 
-#define BREAK_KNOWN (1u << 8)
+#define BREAK_TOLD (1u << 8)
 #define BREAK_RANK_SHIFT 9
 #define LOOK_INTERVAL_NS (2 * MPATH_NS_PER_MS)
 
@@ -422,9 +459,7 @@ static void break_adopt(mpath_team_t *team)
     unsigned word = atomic_load_explicit(&team->header->broken, memory_order_acquire);
 
     team->broken = (mpath_status_t) - (int)(word & 0xff);
-    if (!(word & BREAK_KNOWN)) {
-        channels_notify(team, team->broken, (int)(word >> BREAK_RANK_SHIFT));
-    }
+    channels_notify(team, team->broken, (int)(word >> BREAK_RANK_SHIFT), (word & BREAK_TOLD) != 0);
     /* Others may be sending already what this rank, if it has not come to moving, will never look at. */
     team_stop_users(team);
 }
@@ -453,7 +488,7 @@ void mpath_team_break_alike(mpath_team_t *team, mpath_status_t reason)
     team_stop_users(team);
 }
 
-/* A notice came from another node: like mpath_team_break(), but the other nodes know already. */
+/* A notice came from another node: like mpath_team_break(), but others know already. */
 static void team_break_by_notice(mpath_team_t *team, mpath_status_t reason, int origin)
 {
     unsigned expected = 0;
@@ -462,7 +497,7 @@ static void team_break_by_notice(mpath_team_t *team, mpath_status_t reason, int 
         return;
     }
     reason = mpath_status_is_error(reason) ? reason : MPATH_ERR_INTERNAL;
-    if (atomic_compare_exchange_strong(&team->header->broken, &expected, break_word(reason, origin, BREAK_KNOWN))) {
+    if (atomic_compare_exchange_strong(&team->header->broken, &expected, break_word(reason, origin, BREAK_TOLD))) {
         mpath_info("%s: rank %d has given up (%s)", team->oob.name, origin, mpath_status_string(reason));
     }
     break_adopt(team);

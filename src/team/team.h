@@ -157,6 +157,11 @@ mpath_nic_set_t mpath_team_lost(const mpath_team_t *team, int node);
  * caller has logged it.
  */
 void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
+/*
+ * A call returns: where the team is broken, gives the control plane up to a second to let go of the notices. After an error the
+ * program may never come back to MPI, and what waits for a connection would stay where it is.
+ */
+void mpath_team_tell(mpath_team_t *team);
 /* MPATH_OK or the reason; looks at the node's flag too. */
 mpath_status_t mpath_team_status(mpath_team_t *team);
 
