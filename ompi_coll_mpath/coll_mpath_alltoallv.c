@@ -63,16 +63,16 @@ static bool device_may_stay(const mca_coll_mpath_module_t *module, const alltoal
 }
 
 /* Gives a buffer that only devices can read a copy on the host, unless mpath takes it as it is. */
-static mpath_status_t work_shadow(mca_coll_mpath_module_t *module, alltoallv_work_t *work, bool all)
+static mpath_status_t work_staging(mca_coll_mpath_module_t *module, alltoallv_work_t *work, bool all)
 {
     int size              = mca_coll_mpath_parts(module->comm);
     mpath_status_t status = MPATH_OK;
 
     if (!work->in_place && (all || !device_may_stay(module, work, &work->send_device))) {
-        status = mca_coll_mpath_device_shadow(&work->send_args, size, true, &work->send_device);
+        status = mca_coll_mpath_device_staging(&work->send_args, size, true, &work->send_device);
     }
     if ((MPATH_OK == status) && (all || !device_may_stay(module, work, &work->recv_device))) {
-        status = mca_coll_mpath_device_shadow(&work->recv_args, size, work->in_place, &work->recv_device);
+        status = mca_coll_mpath_device_staging(&work->recv_args, size, work->in_place, &work->recv_device);
     }
     if (work->in_place) {
         work->send_args = work->recv_args;
@@ -190,7 +190,7 @@ static mpath_status_t work_to_host(mpath_call_t *call, void *user)
     if (MPATH_MEMORY_MANAGED == work->recv_device.memory.kind) {
         work->recv_device.memory.kind = MPATH_MEMORY_DEVICE;
     }
-    status = work_shadow(work->module, work, true);
+    status = work_staging(work->module, work, true);
     if (MPATH_OK == status) {
         work_describe(work);
     }
@@ -267,17 +267,17 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
     asks         = (NULL != module->coll) && !work->passed;
     status       = work_look(module, work);
     if ((MPATH_OK == status) && asks) {
-        status = work_shadow(module, work, false);
+        status = work_staging(module, work, false);
     }
     if (MPATH_OK != status) {
         return work_broken(module, status);
     }
     status = asks ? work_run(module, work) : MPATH_DECLINED;
     if ((MPATH_DECLINED == status) && !mpath_fiber_is_on() && !work_is_known(work)) {
-        mpath_status_t shadowed = work_shadow(module, work, true);
+        mpath_status_t staged = work_staging(module, work, true);
 
-        if (MPATH_OK != shadowed) {
-            return work_broken(module, shadowed);
+        if (MPATH_OK != staged) {
+            return work_broken(module, staged);
         }
     }
     return status;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Pieces that the convertor is asked for at a time. */
-#define PIECES_AT_A_TIME 64
+#define IOV_AT_A_TIME 64
 
 void mca_coll_mpath_piece_range(const mca_coll_mpath_args_t *args, int rank, ptrdiff_t *from_p, ptrdiff_t *to_p)
 {
@@ -34,12 +34,12 @@ void mca_coll_mpath_piece_range(const mca_coll_mpath_args_t *args, int rank, ptr
 /* -- looking -- */
 
 /* The elements of a rank, with gaps, as the convertor walks over them. */
-static mpath_status_t gapped_add(const mca_coll_mpath_args_t *args, int rank, mpath_pieces_t *pieces)
+static mpath_status_t gapped_add(const mca_coll_mpath_args_t *args, int rank, mpath_iov_t *iov)
 {
     char *user            = (char *)args->buffer + mca_coll_mpath_args_displacement(args, rank);
     size_t elements       = mca_coll_mpath_args_count(args, rank), missing, length;
     mpath_status_t status = MPATH_OK;
-    struct iovec runs[PIECES_AT_A_TIME];
+    struct iovec runs[IOV_AT_A_TIME];
     opal_convertor_t convertor;
     uint32_t count, i;
 
@@ -49,7 +49,7 @@ static mpath_status_t gapped_add(const mca_coll_mpath_args_t *args, int rank, mp
     opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &args->datatype->super, elements, user, 0,
                                              &convertor);
     while ((0 < missing) && (MPATH_OK == status)) {
-        count  = PIECES_AT_A_TIME;
+        count  = IOV_AT_A_TIME;
         length = missing;
         (void)opal_convertor_raw(&convertor, runs, &count, &length);
         if ((0 == length) || (length > missing)) {
@@ -59,7 +59,7 @@ static mpath_status_t gapped_add(const mca_coll_mpath_args_t *args, int rank, mp
         }
         missing -= length;
         for (i = 0; (i < count) && (MPATH_OK == status); i++) {
-            status = mpath_pieces_add(pieces, runs[i].iov_base, runs[i].iov_len);
+            status = mpath_iov_add(iov, runs[i].iov_base, runs[i].iov_len);
         }
     }
     OBJ_DESTRUCT(&convertor);
@@ -67,7 +67,7 @@ static mpath_status_t gapped_add(const mca_coll_mpath_args_t *args, int rank, mp
 }
 
 /* What an operation combines keeps its datatype, and gaps in it. */
-static mpath_status_t rank_add(const mca_coll_mpath_args_t *args, int rank, bool contiguous, mpath_pieces_t *pieces)
+static mpath_status_t rank_add(const mca_coll_mpath_args_t *args, int rank, bool contiguous, mpath_iov_t *iov)
 {
     ptrdiff_t from, to;
 
@@ -76,33 +76,33 @@ static mpath_status_t rank_add(const mca_coll_mpath_args_t *args, int rank, bool
         return MPATH_OK;
     }
     if (contiguous || args->combined) {
-        return mpath_pieces_add(pieces, (char *)args->buffer + from, (size_t)(to - from));
+        return mpath_iov_add(iov, (char *)args->buffer + from, (size_t)(to - from));
     }
-    return gapped_add(args, rank, pieces);
+    return gapped_add(args, rank, iov);
 }
 
-static void pieces_close(mca_coll_mpath_pieces_t *found)
+static void iov_close(mca_coll_mpath_iov_t *found)
 {
-    mpath_pieces_destroy(found->pieces);
+    mpath_iov_destroy(found->iov);
     if (NULL != found->datatype) {
         (void)ompi_datatype_destroy(&found->datatype);
     }
     free(found->displs);
-    *found = (mca_coll_mpath_pieces_t){0};
+    *found = (mca_coll_mpath_iov_t){0};
 }
 
 /* Looks where every piece lies. What is found is to be closed, also after an error. */
-static mpath_status_t pieces_look(const mca_coll_mpath_args_t *args, int size, bool contiguous,
-                                  mca_coll_mpath_pieces_t *found)
+static mpath_status_t iov_look(const mca_coll_mpath_args_t *args, int size, bool contiguous,
+                               mca_coll_mpath_iov_t *found)
 {
-    mpath_status_t status = mpath_pieces_create(&found->pieces);
+    mpath_status_t status = mpath_iov_create(&found->iov);
     int rank;
 
     for (rank = 0; (rank < size) && (MPATH_OK == status); rank++) {
-        status = rank_add(args, rank, contiguous, found->pieces);
+        status = rank_add(args, rank, contiguous, found->iov);
     }
-    if ((MPATH_OK == status) && mpath_pieces_on_host(found->pieces)) {
-        pieces_close(found);
+    if ((MPATH_OK == status) && mpath_iov_on_host(found->iov)) {
+        iov_close(found);
     }
     return status;
 }
@@ -110,7 +110,7 @@ static mpath_status_t pieces_look(const mca_coll_mpath_args_t *args, int size, b
 /* -- the copy -- */
 
 /* As many bytes as an element of the user's has, without gaps. */
-static mpath_status_t dense_type(mca_coll_mpath_args_t *args, mca_coll_mpath_pieces_t *found)
+static mpath_status_t dense_type(mca_coll_mpath_args_t *args, mca_coll_mpath_iov_t *found)
 {
     size_t size;
 
@@ -127,7 +127,7 @@ static mpath_status_t dense_type(mca_coll_mpath_args_t *args, mca_coll_mpath_pie
 }
 
 /* The elements of each rank begin where those of the rank before end. */
-static mpath_status_t dense_displs(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_pieces_t *found)
+static mpath_status_t dense_displs(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_iov_t *found)
 {
     size_t width = COLL_MPATH_DISPLS_WIDTH(args->displs), at = 0;
     int rank;
@@ -154,7 +154,7 @@ static mpath_status_t dense_displs(mca_coll_mpath_args_t *args, int size, mca_co
     return MPATH_OK;
 }
 
-static mpath_status_t args_lead_there(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_pieces_t *found, char *copy)
+static mpath_status_t args_lead_there(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_iov_t *found, char *copy)
 {
     ptrdiff_t from, to;
     mpath_status_t status;
@@ -173,10 +173,10 @@ static mpath_status_t args_lead_there(mca_coll_mpath_args_t *args, int size, mca
 }
 
 /* Makes the copy, without contents; `args` leads to it afterwards. Errors are logged. */
-static mpath_status_t pieces_open(mca_coll_mpath_args_t *args, int size, bool contiguous,
-                                  mca_coll_mpath_pieces_t *found, void **copy_p)
+static mpath_status_t iov_open(mca_coll_mpath_args_t *args, int size, bool contiguous, mca_coll_mpath_iov_t *found,
+                               void **copy_p)
 {
-    mpath_status_t status = mpath_pieces_open(found->pieces, !contiguous, copy_p);
+    mpath_status_t status = mpath_iov_open(found->iov, !contiguous, copy_p);
 
     return (MPATH_OK == status) ? args_lead_there(args, size, found, *copy_p) : status;
 }
@@ -241,7 +241,7 @@ bool mca_coll_mpath_device_is_out(const mca_coll_mpath_args_t *args, int size)
 /* The span begins in one kind of memory, or allocation, and may end in another: looks at every piece. */
 static mpath_status_t device_look_closely(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
 {
-    mpath_status_t status = pieces_look(args, size, device->contiguous, &device->parts);
+    mpath_status_t status = iov_look(args, size, device->contiguous, &device->parts);
 
     if (mca_coll_mpath_device_in_parts(device)) {
         device->memory = (mpath_memory_t){.kind = MPATH_MEMORY_DEVICE, .device = -1};
@@ -284,10 +284,10 @@ mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int
     return device_look_closely(args, size, device);
 }
 
-/* Copies that are to be started: ranges of the shadow. */
+/* Copies that are to be started: ranges of the staging buffer. */
 typedef struct device_copies_t {
     const mca_coll_mpath_device_t *device;
-    mpath_shadow_range_t *ranges; /* NULL: each is started at once */
+    mpath_staging_range_t *ranges; /* NULL: each is started at once */
     unsigned count;
     bool store;
     mpath_status_t status;
@@ -295,9 +295,9 @@ typedef struct device_copies_t {
 
 static void device_add_copy(device_copies_t *copies, ptrdiff_t from, ptrdiff_t to)
 {
-    const mpath_shadow_t *shadow     = &copies->device->shadow;
-    const mpath_shadow_range_t range = {.offset = (size_t)(from - copies->device->lowest),
-                                        .bytes  = (size_t)(to - from)};
+    const mpath_staging_t *staging    = &copies->device->staging;
+    const mpath_staging_range_t range = {.offset = (size_t)(from - copies->device->lowest),
+                                         .bytes  = (size_t)(to - from)};
 
     if ((0 == range.bytes) || (MPATH_OK != copies->status)) {
         return;
@@ -305,9 +305,9 @@ static void device_add_copy(device_copies_t *copies, ptrdiff_t from, ptrdiff_t t
     if (NULL != copies->ranges) {
         copies->ranges[copies->count++] = range;
     } else if (copies->store) {
-        copies->status = mpath_shadow_store(shadow, range.offset, range.bytes);
+        copies->status = mpath_staging_store(staging, range.offset, range.bytes);
     } else {
-        copies->status = mpath_shadow_load(shadow, range.offset, range.bytes);
+        copies->status = mpath_staging_load(staging, range.offset, range.bytes);
     }
 }
 
@@ -334,7 +334,7 @@ static mpath_status_t device_start_pieces(int size, const mca_coll_mpath_device_
     }
     device_add_copy(&copies, begin, end);
     if (NULL != copies.ranges) {
-        copies.status = mpath_shadow_store_all(&device->shadow, copies.ranges, copies.count);
+        copies.status = mpath_staging_store_all(&device->staging, copies.ranges, copies.count);
         free(copies.ranges);
     }
     return copies.status;
@@ -353,14 +353,14 @@ static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *devic
     mpath_status_t status, waited;
 
     if (mca_coll_mpath_device_in_parts(device)) {
-        return store ? mpath_pieces_store(device->parts.pieces) : mpath_pieces_load(device->parts.pieces);
+        return store ? mpath_iov_store(device->parts.iov) : mpath_iov_load(device->parts.iov);
     }
-    status = mpath_shadow_settle(&device->shadow);
+    status = mpath_staging_settle(&device->staging);
     if (MPATH_OK != status) {
         return status;
     }
     status = device->contiguous ? device_start_pieces(size, device, store) : device_start_whole(device, store);
-    waited = mpath_shadow_wait(&device->shadow, store); /* also for what has been started before an error */
+    waited = mpath_staging_wait(&device->staging, store); /* also for what has been started before an error */
     return (MPATH_OK == status) ? waited : status;
 }
 
@@ -368,7 +368,7 @@ static mpath_status_t device_open_parts(mca_coll_mpath_args_t *args, int size, m
 {
     mpath_status_t status;
 
-    status = pieces_open(args, size, device->contiguous, &device->parts, &device->copy);
+    status = iov_open(args, size, device->contiguous, &device->parts, &device->copy);
     device->contiguous |= !args->combined; /* the copy is */
     return status;
 }
@@ -377,16 +377,16 @@ mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, int size,
 {
     mpath_status_t status;
 
-    if (!mca_coll_mpath_device_needs_shadow(device)) {
+    if (!mca_coll_mpath_device_needs_staging(device)) {
         return MPATH_OK;
     }
     if (mca_coll_mpath_device_in_parts(device)) {
         return device_open_parts(args, size, device);
     }
-    status = mpath_shadow_open((char *)args->buffer + device->lowest, device->span_bytes, &device->memory,
-                               &device->shadow);
+    status = mpath_staging_open((char *)args->buffer + device->lowest, device->span_bytes, &device->memory,
+                                &device->staging);
     if (MPATH_OK == status) {
-        device->copy = device->shadow.host;
+        device->copy = device->staging.host;
         args->buffer = (char *)device->copy - device->lowest;
     }
     return status;
@@ -397,12 +397,12 @@ mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_
     return (NULL == device->copy) ? MPATH_OK : device_copy(size, device, false);
 }
 
-mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
-                                            mca_coll_mpath_device_t *device)
+mpath_status_t mca_coll_mpath_device_staging(mca_coll_mpath_args_t *args, int size, bool load,
+                                             mca_coll_mpath_device_t *device)
 {
     mpath_status_t status;
 
-    if (!mca_coll_mpath_device_needs_shadow(device)) {
+    if (!mca_coll_mpath_device_needs_staging(device)) {
         return MPATH_OK;
     }
     status = mca_coll_mpath_device_open(args, size, device);
@@ -419,8 +419,8 @@ mpath_status_t mca_coll_mpath_device_store(int size, const mca_coll_mpath_device
 
 void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device)
 {
-    mpath_shadow_close(&device->shadow);
-    pieces_close(&device->parts);
+    mpath_staging_close(&device->staging);
+    iov_close(&device->parts);
     device->copy = NULL;
 }
 

@@ -17,11 +17,11 @@
  * A side of a call whose data lies in several allocations: its copy on the host has the elements of one rank behind
  * those of the other, without gaps, and arguments of its own that lead there. The counts stay.
  */
-typedef struct mca_coll_mpath_pieces_t {
-    mpath_pieces_t *pieces;           /* NULL: the side is one piece of memory, or all of it the host's */
+typedef struct mca_coll_mpath_iov_t {
+    mpath_iov_t *iov;                 /* NULL: the side is one piece of memory, or all of it the host's */
     struct ompi_datatype_t *datatype; /* of the copy; NULL: the user's */
     void *displs;                     /* of the copy */
-} mca_coll_mpath_pieces_t;
+} mca_coll_mpath_iov_t;
 
 /* Where the elements of a rank begin and end, from the user's buffer; both 0 without any. */
 void mca_coll_mpath_piece_range(const mca_coll_mpath_args_t *args, int rank, ptrdiff_t *from_p, ptrdiff_t *to_p);
@@ -32,8 +32,8 @@ typedef struct mca_coll_mpath_device_t {
     ptrdiff_t lowest;      /* from the user's buffer to the first byte in use */
     size_t span_bytes;     /* from there to the last one */
     bool contiguous;       /* no gaps within any rank's elements */
-    mpath_shadow_t shadow;
-    mca_coll_mpath_pieces_t parts;
+    mpath_staging_t staging;
+    mca_coll_mpath_iov_t parts;
     void *copy;                 /* of either kind; NULL: not open */
     mca_coll_mpath_args_t user; /* the arguments as they came */
 } mca_coll_mpath_device_t;
@@ -41,13 +41,13 @@ typedef struct mca_coll_mpath_device_t {
 /* Nothing is known of it, or open: for host memory. */
 static inline void mca_coll_mpath_device_none(mca_coll_mpath_device_t *device)
 {
-    device->memory.kind        = MPATH_MEMORY_HOST;
-    device->memory.device      = -1;
-    device->contiguous         = false;
-    device->shadow.host        = NULL;
-    device->shadow.pinned.base = NULL;
-    device->parts              = (mca_coll_mpath_pieces_t){.pieces = NULL};
-    device->copy               = NULL;
+    device->memory.kind         = MPATH_MEMORY_HOST;
+    device->memory.device       = -1;
+    device->contiguous          = false;
+    device->staging.host        = NULL;
+    device->staging.pinned.base = NULL;
+    device->parts               = (mca_coll_mpath_iov_t){.iov = NULL};
+    device->copy                = NULL;
 }
 
 /* Nothing of a side can be a device's, whatever the process has loaded. False says nothing; it may cost less to look. */
@@ -65,7 +65,7 @@ void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptr
 /* The side is no one piece of memory, and some of it a device's. */
 static inline bool mca_coll_mpath_device_in_parts(const mca_coll_mpath_device_t *device)
 {
-    return NULL != device->parts.pieces;
+    return NULL != device->parts.iov;
 }
 
 /* Device memory that goes to libmpath as it is. */
@@ -76,7 +76,7 @@ static inline bool mca_coll_mpath_device_stays(const mca_coll_mpath_device_t *de
 }
 
 /* The host cannot read and write this memory by itself. */
-static inline bool mca_coll_mpath_device_needs_shadow(const mca_coll_mpath_device_t *device)
+static inline bool mca_coll_mpath_device_needs_staging(const mca_coll_mpath_device_t *device)
 {
     return !mpath_memory_on_host(device->memory.kind) && (MPATH_MEMORY_MANAGED != device->memory.kind) &&
            (NULL == device->copy);
@@ -87,8 +87,8 @@ static inline bool mca_coll_mpath_device_needs_shadow(const mca_coll_mpath_devic
  * another datatype. `load`: with the data; without, only what
  * lies between the elements, if anything does.
  */
-mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
-                                            mca_coll_mpath_device_t *device);
+mpath_status_t mca_coll_mpath_device_staging(mca_coll_mpath_args_t *args, int size, bool load,
+                                             mca_coll_mpath_device_t *device);
 /* The same in two steps: opens the copy; fills it, any number of times. */
 mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device);
 mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_t *device);

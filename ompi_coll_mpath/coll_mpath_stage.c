@@ -62,19 +62,19 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
         stage_drop(stage);
         return status;
     }
-    if (!mca_coll_mpath_device_needs_shadow(&stage->recv_device) &&
-        !mca_coll_mpath_device_needs_shadow(&stage->send_device)) {
+    if (!mca_coll_mpath_device_needs_staging(&stage->recv_device) &&
+        !mca_coll_mpath_device_needs_staging(&stage->send_device)) {
         return MPATH_DECLINED;
     }
     if ((MPATH_OK == status) && stage->keep_known && stage_knows_both(stage)) {
         return MPATH_DECLINED;
     }
     if ((MPATH_OK == status) && !stage->in_place) {
-        status = mca_coll_mpath_device_shadow(&stage->send, stage->send_parts, true, &stage->send_device);
+        status = mca_coll_mpath_device_staging(&stage->send, stage->send_parts, true, &stage->send_device);
     }
     if (MPATH_OK == status) {
-        status = mca_coll_mpath_device_shadow(&stage->recv, stage->recv_parts, stage->in_place || stage->loads_recv,
-                                              &stage->recv_device);
+        status = mca_coll_mpath_device_staging(&stage->recv, stage->recv_parts, stage->in_place || stage->loads_recv,
+                                               &stage->recv_device);
     }
     if (MPATH_OK != status) {
         stage_drop(stage);

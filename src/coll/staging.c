@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shadow: host memory as large as the range, registered where it is short; copies on a stream of its own. */
+/* Staging buffer: host memory as large as the range, registered where it is short; copies on a stream of its own. */
 #include "coll/staging.h"
 
 #include "device/gpu.h"
@@ -16,12 +16,12 @@
 /* Copies of pieces: one copy for each, or for a window of device memory that many of them lie in. */
 
 /* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
-#define PIECES_SLACK_BYTES 32u
+#define IOV_SLACK_BYTES 32u
 
 /* To copy so many bytes more takes less time than to start a copy. */
-#define PIECES_GAP_BYTES 65536u
+#define IOV_GAP_BYTES 65536u
 
-#define PIECES_WINDOW_BYTES (UINT64_C(4) << 20)
+#define IOV_WINDOW_BYTES (UINT64_C(4) << 20)
 
 /* An allocation of a device, or memory of the host. */
 typedef struct piece_place {
@@ -37,7 +37,7 @@ typedef struct piece {
     piece_place_t place;
 } piece_t;
 
-struct mpath_pieces {
+struct mpath_iov {
     piece_t *list;
     size_t count, room;
     uint64_t bytes;
@@ -46,28 +46,28 @@ struct mpath_pieces {
     char *host; /* NULL: not open */
 };
 
-mpath_status_t mpath_pieces_create(mpath_pieces_t **pieces_p)
+mpath_status_t mpath_iov_create(mpath_iov_t **iov_p)
 {
-    *pieces_p = calloc(1, sizeof(**pieces_p));
-    if (*pieces_p == NULL) {
+    *iov_p = calloc(1, sizeof(**iov_p));
+    if (*iov_p == NULL) {
         mpath_error("no memory to look at the pieces of a buffer; the call fails");
         return MPATH_ERR_NO_MEMORY;
     }
     return MPATH_OK;
 }
 
-void mpath_pieces_destroy(mpath_pieces_t *pieces)
+void mpath_iov_destroy(mpath_iov_t *iov)
 {
-    if (pieces != NULL) {
-        free(pieces->host);
-        free(pieces->list);
-        free(pieces);
+    if (iov != NULL) {
+        free(iov->host);
+        free(iov->list);
+        free(iov);
     }
 }
 
-int mpath_pieces_on_host(const mpath_pieces_t *pieces)
+int mpath_iov_on_host(const mpath_iov_t *iov)
 {
-    return !pieces->has_devices;
+    return !iov->has_devices;
 }
 
 /* -- where they lie -- */
@@ -98,28 +98,28 @@ static int same_place(const piece_place_t *a, const piece_place_t *b)
     return (a->on_host && b->on_host) || (!a->on_host && !b->on_host && (a->base == b->base));
 }
 
-/* All of [from, to) lies in pieces->place. */
-static mpath_status_t pieces_put(mpath_pieces_t *pieces, uint64_t from, uint64_t to)
+/* All of [from, to) lies in iov->place. */
+static mpath_status_t iov_put(mpath_iov_t *iov, uint64_t from, uint64_t to)
 {
-    piece_t *last = (pieces->count > 0) ? &pieces->list[pieces->count - 1] : NULL;
+    piece_t *last = (iov->count > 0) ? &iov->list[iov->count - 1] : NULL;
 
-    pieces->bytes += to - from;
-    if ((last != NULL) && (from == last->to) && same_place(&last->place, &pieces->place)) {
+    iov->bytes += to - from;
+    if ((last != NULL) && (from == last->to) && same_place(&last->place, &iov->place)) {
         last->to = to;
         return MPATH_OK;
     }
-    if (pieces->count == pieces->room) {
-        size_t room   = (pieces->room == 0) ? 16 : 2 * pieces->room;
-        piece_t *list = realloc(pieces->list, room * sizeof(*list));
+    if (iov->count == iov->room) {
+        size_t room   = (iov->room == 0) ? 16 : 2 * iov->room;
+        piece_t *list = realloc(iov->list, room * sizeof(*list));
 
         if (list == NULL) {
             mpath_error("no memory for the %zu pieces of a buffer; the call fails", room);
             return MPATH_ERR_NO_MEMORY;
         }
-        pieces->list = list;
-        pieces->room = room;
+        iov->list = list;
+        iov->room = room;
     }
-    pieces->list[pieces->count++] = (piece_t){.from = from, .to = to, .place = pieces->place};
+    iov->list[iov->count++] = (piece_t){.from = from, .to = to, .place = iov->place};
     return MPATH_OK;
 }
 
@@ -131,41 +131,41 @@ static mpath_status_t beyond_its_end(const piece_place_t *place, uint64_t from, 
     return MPATH_ERR_PARAM;
 }
 
-mpath_status_t mpath_pieces_add(mpath_pieces_t *pieces, const void *address, size_t bytes)
+mpath_status_t mpath_iov_add(mpath_iov_t *iov, const void *address, size_t bytes)
 {
     uint64_t from = (uint64_t)(uintptr_t)address, end = from + bytes, at = from, stop;
     mpath_status_t status = MPATH_OK;
 
     while ((at < end) && (status == MPATH_OK)) {
-        piece_place_t before = pieces->place;
+        piece_place_t before = iov->place;
 
         if ((at < before.base) || (at >= before.end)) {
-            status = place_find(at, &pieces->place);
+            status = place_find(at, &iov->place);
             if (status != MPATH_OK) {
                 return status;
             }
         }
-        if ((at > from) && pieces->place.on_host) {
+        if ((at > from) && iov->place.on_host) {
             return beyond_its_end(&before, from, bytes);
         }
-        stop = (pieces->place.on_host || (pieces->place.end > end)) ? end : pieces->place.end;
-        pieces->has_devices |= !pieces->place.on_host;
-        status = pieces_put(pieces, at, stop);
+        stop = (iov->place.on_host || (iov->place.end > end)) ? end : iov->place.end;
+        iov->has_devices |= !iov->place.on_host;
+        status = iov_put(iov, at, stop);
         at     = stop;
     }
     return status;
 }
 
-mpath_status_t mpath_pieces_open(mpath_pieces_t *pieces, int gapped, void **host_p)
+mpath_status_t mpath_iov_open(mpath_iov_t *iov, int gapped, void **host_p)
 {
-    pieces->gapped = gapped;
-    pieces->host   = malloc(pieces->bytes + PIECES_SLACK_BYTES);
-    if (pieces->host == NULL) {
+    iov->gapped = gapped;
+    iov->host   = malloc(iov->bytes + IOV_SLACK_BYTES);
+    if (iov->host == NULL) {
         mpath_error("no host memory for a copy of %" PRIu64 " bytes in several allocations; the call fails",
-                    pieces->bytes);
+                    iov->bytes);
         return MPATH_ERR_NO_MEMORY;
     }
-    *host_p = pieces->host;
+    *host_p = iov->host;
     return MPATH_OK;
 }
 
@@ -182,7 +182,7 @@ static mpath_stream_t *own_stream(mpath_gpu_t *gpu)
 
     pthread_mutex_lock(&streams_lock);
     if (!mpath_pause_passes(&refused)) {
-        if (mpath_stream_get(gpu, MPATH_GPU_STREAM_SHADOW, &stream) != MPATH_OK) {
+        if (mpath_stream_get(gpu, MPATH_GPU_STREAM_STAGING, &stream) != MPATH_OK) {
             stream = NULL;
         }
         mpath_pause_note(&refused, stream != NULL);
@@ -268,7 +268,7 @@ static size_t window_count(const piece_t *first, const piece_t *end)
     const piece_t *next = first + 1;
 
     while ((next < end) && same_place(&first->place, &next->place) && (next->from >= next[-1].to) &&
-           (next->from - next[-1].to <= PIECES_GAP_BYTES) && (next->to - first->from <= PIECES_WINDOW_BYTES)) {
+           (next->from - next[-1].to <= IOV_GAP_BYTES) && (next->to - first->from <= IOV_WINDOW_BYTES)) {
         next++;
     }
     return (size_t)(next - first);
@@ -280,7 +280,7 @@ static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t
     mpath_status_t status;
 
     if (copier->window == NULL) {
-        copier->window = malloc(PIECES_WINDOW_BYTES);
+        copier->window = malloc(IOV_WINDOW_BYTES);
     }
     if (copier->window == NULL) {
         mpath_error("no host memory for a copy of %" PRIu64 " bytes of device memory; the call fails", bytes);
@@ -304,10 +304,10 @@ static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t
 }
 
 /* One piece, or several; *piece_p and *host_p go on behind them. */
-static mpath_status_t pieces_step(const mpath_pieces_t *pieces, copier_t *copier, const piece_t **piece_p,
-                                  char **host_p, int store)
+static mpath_status_t iov_step(const mpath_iov_t *iov, copier_t *copier, const piece_t **piece_p, char **host_p,
+                               int store)
 {
-    const piece_t *piece = *piece_p, *end = pieces->list + pieces->count;
+    const piece_t *piece = *piece_p, *end = iov->list + iov->count;
     void *user            = (void *)(uintptr_t)piece->from;
     uint64_t bytes        = piece->to - piece->from;
     size_t count          = 1;
@@ -317,7 +317,7 @@ static mpath_status_t pieces_step(const mpath_pieces_t *pieces, copier_t *copier
         memcpy(store ? user : *host_p, store ? *host_p : user, bytes);
     } else {
         status = copier_enter(copier, &piece->place);
-        count  = pieces->gapped ? window_count(piece, end) : 1;
+        count  = iov->gapped ? window_count(piece, end) : 1;
         if ((status == MPATH_OK) && (count > 1)) {
             status = window_copy(copier, piece, count, *host_p, store);
         } else if (status == MPATH_OK) {
@@ -331,47 +331,48 @@ static mpath_status_t pieces_step(const mpath_pieces_t *pieces, copier_t *copier
     return status;
 }
 
-static mpath_status_t pieces_copy(const mpath_pieces_t *pieces, int store)
+static mpath_status_t iov_copy(const mpath_iov_t *iov, int store)
 {
-    const piece_t *piece  = pieces->list;
+    const piece_t *piece  = iov->list;
     copier_t copier       = {.driver = mpath_device()};
     mpath_status_t status = MPATH_OK, left;
-    char *host            = pieces->host;
+    char *host            = iov->host;
 
     if (copier.driver == NULL) {
         mpath_error("the CUDA driver has been shut down; a buffer cannot be copied and the call fails");
         return MPATH_ERR_IO;
     }
     mpath_gpu_notice_lost();
-    while ((piece < pieces->list + pieces->count) && (status == MPATH_OK)) {
-        status = pieces_step(pieces, &copier, &piece, &host, store);
+    while ((piece < iov->list + iov->count) && (status == MPATH_OK)) {
+        status = iov_step(iov, &copier, &piece, &host, store);
     }
     left = copier_leave(&copier);
     free(copier.window);
     return (status == MPATH_OK) ? left : status;
 }
 
-mpath_status_t mpath_pieces_load(const mpath_pieces_t *pieces)
+mpath_status_t mpath_iov_load(const mpath_iov_t *iov)
 {
-    return pieces_copy(pieces, 0);
+    return iov_copy(iov, 0);
 }
 
-mpath_status_t mpath_pieces_store(const mpath_pieces_t *pieces)
+mpath_status_t mpath_iov_store(const mpath_iov_t *iov)
 {
-    return pieces_copy(pieces, 1);
+    return iov_copy(iov, 1);
 }
 
 /* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
-#define SHADOW_SLACK_BYTES 32u
+#define STAGING_SLACK_BYTES 32u
 
 /* From so many ranges on a kernel takes less time than copies one after the other. */
-#define SHADOW_KERNEL_RANGES 3u
+#define STAGING_KERNEL_RANGES 3u
 
-#define SHADOW_TIMEOUT_NS (100 * MPATH_NS_PER_S)
+#define STAGING_TIMEOUT_NS (100 * MPATH_NS_PER_S)
 
-mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory, mpath_shadow_t *shadow)
+mpath_status_t mpath_staging_open(const void *device, size_t bytes, const mpath_memory_t *memory,
+                                  mpath_staging_t *staging)
 {
-    mpath_shadow_t made = {.device = device, .bytes = bytes};
+    mpath_staging_t made = {.device = device, .bytes = bytes};
     mpath_status_t status;
 
     mpath_gpu_notice_lost();
@@ -379,10 +380,10 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
     if (status != MPATH_OK) {
         return status;
     }
-    if (mpath_pinned_take(made.gpu, bytes + SHADOW_SLACK_BYTES, &made.pinned) == MPATH_OK) {
+    if (mpath_pinned_take(made.gpu, bytes + STAGING_SLACK_BYTES, &made.pinned) == MPATH_OK) {
         made.host = made.pinned.base;
     } else {
-        made.host = malloc(bytes + SHADOW_SLACK_BYTES);
+        made.host = malloc(bytes + STAGING_SLACK_BYTES);
     }
     if (made.host == NULL) {
         mpath_error("no host memory for a copy of %zu bytes of device memory; the call fails", bytes);
@@ -390,49 +391,51 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
     }
     made.stream  = native_stream(own_stream(made.gpu));
     made.settled = (memory->kind == MPATH_MEMORY_DEVICE) && mpath_device()->memory_settled(memory->base);
-    *shadow      = made;
+    *staging     = made;
     return MPATH_OK;
 }
 
-void mpath_shadow_close(mpath_shadow_t *shadow)
+void mpath_staging_close(mpath_staging_t *staging)
 {
-    if (shadow->pinned.base != NULL) {
-        mpath_pinned_give(&shadow->pinned);
+    if (staging->pinned.base != NULL) {
+        mpath_pinned_give(&staging->pinned);
     } else {
-        free(shadow->host);
+        free(staging->host);
     }
-    shadow->host = NULL;
+    staging->host = NULL;
 }
 
-static mpath_device_result_t start_copy(const mpath_device_ops_t *driver, const mpath_shadow_t *shadow,
+static mpath_device_result_t start_copy(const mpath_device_ops_t *driver, const mpath_staging_t *staging,
                                         mpath_device_ptr_t device, char *host, size_t bytes, int to_device)
 {
     mpath_device_ptr_t host_address = (mpath_device_ptr_t)(uintptr_t)host;
 
-    if (to_device && (shadow->pinned.base != NULL) && mpath_gpu_takes_turns(shadow->gpu)) {
-        return mpath_gpu_copy_without_turn(device, host, bytes, shadow->stream);
+    if (to_device && (staging->pinned.base != NULL) && mpath_gpu_takes_turns(staging->gpu)) {
+        return mpath_gpu_copy_without_turn(device, host, bytes, staging->stream);
     }
-    return driver->stream_copy(shadow->stream, to_device ? device : host_address, to_device ? host_address : device,
+    return driver->stream_copy(staging->stream, to_device ? device : host_address, to_device ? host_address : device,
                                bytes);
 }
 
 /* The driver with the GPU entered; NULL: logged. */
-static const mpath_device_ops_t *enter(const mpath_shadow_t *shadow, mpath_status_t *status_p)
+static const mpath_device_ops_t *enter(const mpath_staging_t *staging, mpath_status_t *status_p)
 {
     const mpath_device_ops_t *driver = mpath_device();
 
     *status_p = MPATH_ERR_IO;
     if (driver == NULL) {
-        mpath_error("the CUDA driver has been shut down; %zu bytes cannot be copied and the call fails", shadow->bytes);
+        mpath_error("the CUDA driver has been shut down; %zu bytes cannot be copied and the call fails",
+                    staging->bytes);
         return NULL;
     }
-    *status_p = mpath_gpu_enter(shadow->gpu);
+    *status_p = mpath_gpu_enter(staging->gpu);
     return (*status_p == MPATH_OK) ? driver : NULL;
 }
 
-static mpath_status_t leave(const mpath_shadow_t *shadow, size_t bytes, const char *what, mpath_device_result_t result)
+static mpath_status_t leave(const mpath_staging_t *staging, size_t bytes, const char *what,
+                            mpath_device_result_t result)
 {
-    mpath_gpu_leave(shadow->gpu);
+    mpath_gpu_leave(staging->gpu);
     if (result != MPATH_DEVICE_DONE) {
         mpath_error("copying %zu bytes %s device memory failed: %s; the call fails", bytes, what,
                     mpath_device_error_string(result));
@@ -441,73 +444,73 @@ static mpath_status_t leave(const mpath_shadow_t *shadow, size_t bytes, const ch
     return MPATH_OK;
 }
 
-static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, size_t bytes, int to_device)
+static mpath_status_t staging_copy(const mpath_staging_t *staging, size_t offset, size_t bytes, int to_device)
 {
-    mpath_device_ptr_t device = (mpath_device_ptr_t)(uintptr_t)shadow->device + offset;
-    char *host                = (char *)shadow->host + offset;
+    mpath_device_ptr_t device = (mpath_device_ptr_t)(uintptr_t)staging->device + offset;
+    char *host                = (char *)staging->host + offset;
     const mpath_device_ops_t *driver;
     mpath_status_t status;
 
     if (bytes == 0) {
         return MPATH_OK;
     }
-    driver = enter(shadow, &status);
+    driver = enter(staging, &status);
     return (driver == NULL) ? status
-                            : leave(shadow, bytes, to_device ? "to" : "from",
-                                    start_copy(driver, shadow, device, host, bytes, to_device));
+                            : leave(staging, bytes, to_device ? "to" : "from",
+                                    start_copy(driver, staging, device, host, bytes, to_device));
 }
 
-mpath_status_t mpath_shadow_settle(const mpath_shadow_t *shadow)
+mpath_status_t mpath_staging_settle(const mpath_staging_t *staging)
 {
     const mpath_device_ops_t *driver;
     mpath_status_t status;
 
-    if (shadow->settled || (shadow->stream == NULL)) { /* the default stream comes after them */
+    if (staging->settled || (staging->stream == NULL)) { /* the default stream comes after them */
         return MPATH_OK;
     }
-    driver = enter(shadow, &status);
+    driver = enter(staging, &status);
     if (driver != NULL) {
         driver->memory_settle();
-        mpath_gpu_leave(shadow->gpu);
+        mpath_gpu_leave(staging->gpu);
     }
     return status;
 }
 
-mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored)
+mpath_status_t mpath_staging_wait(const mpath_staging_t *staging, int stored)
 {
     uint64_t start_ns = mpath_time_ns();
     mpath_device_result_t result;
     mpath_status_t status;
-    const mpath_device_ops_t *driver = enter(shadow, &status);
+    const mpath_device_ops_t *driver = enter(staging, &status);
 
     if (driver == NULL) {
         return status;
     }
-    result = driver->stream_drain(shadow->stream);
-    if (stored && (shadow->pinned.base != NULL) && (shadow->bytes < MPATH_GPU_COMMAND_BYTES)) {
-        mpath_gpu_note_copy(shadow->gpu, mpath_time_ns() - start_ns);
+    result = driver->stream_drain(staging->stream);
+    if (stored && (staging->pinned.base != NULL) && (staging->bytes < MPATH_GPU_COMMAND_BYTES)) {
+        mpath_gpu_note_copy(staging->gpu, mpath_time_ns() - start_ns);
     }
-    return leave(shadow, shadow->bytes, "to or from", result);
+    return leave(staging, staging->bytes, "to or from", result);
 }
 
-mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
+mpath_status_t mpath_staging_load(const mpath_staging_t *staging, size_t offset, size_t bytes)
 {
-    return shadow_copy(shadow, offset, bytes, 0);
+    return staging_copy(staging, offset, bytes, 0);
 }
 
-mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
+mpath_status_t mpath_staging_store(const mpath_staging_t *staging, size_t offset, size_t bytes)
 {
-    return shadow_copy(shadow, offset, bytes, 1);
+    return staging_copy(staging, offset, bytes, 1);
 }
 
 /* Of a kernel that stores so many ranges; NULL: copies do, also where the driver has refused a stream for it. */
-static mpath_stream_t *kernel_stream(const mpath_shadow_t *shadow, unsigned count)
+static mpath_stream_t *kernel_stream(const mpath_staging_t *staging, unsigned count)
 {
-    if ((count < SHADOW_KERNEL_RANGES) || (shadow->pinned.base == NULL) || mpath_gpu_takes_turns(shadow->gpu) ||
-        !mpath_kernels_usable(shadow->gpu)) {
+    if ((count < STAGING_KERNEL_RANGES) || (staging->pinned.base == NULL) || mpath_gpu_takes_turns(staging->gpu) ||
+        !mpath_kernels_usable(staging->gpu)) {
         return NULL;
     }
-    return (shadow->stream != NULL) ? own_stream(shadow->gpu) : NULL;
+    return (staging->stream != NULL) ? own_stream(staging->gpu) : NULL;
 }
 
 /* To the end. */
@@ -520,26 +523,27 @@ static mpath_status_t store_by_kernel(mpath_stream_t *stream, const mpath_kernel
     pthread_mutex_lock(&streams_lock);
     status = mpath_launch_copy(stream, &launch);
     if (status == MPATH_OK) {
-        status = mpath_stream_finish(stream, mark, SHADOW_TIMEOUT_NS, "storing a copy in device memory");
+        status = mpath_stream_finish(stream, mark, STAGING_TIMEOUT_NS, "storing a copy in device memory");
     }
     pthread_mutex_unlock(&streams_lock);
     return status;
 }
 
-mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_shadow_range_t *ranges, unsigned count)
+mpath_status_t mpath_staging_store_all(const mpath_staging_t *staging, const mpath_staging_range_t *ranges,
+                                       unsigned count)
 {
-    mpath_stream_t *stream       = kernel_stream(shadow, count);
+    mpath_stream_t *stream       = kernel_stream(staging, count);
     mpath_kernel_piece_t *pieces = (stream != NULL) ? malloc(count * sizeof(*pieces)) : NULL;
     mpath_status_t status        = MPATH_OK;
 
     for (unsigned i = 0; i < count; i++) {
         if (pieces != NULL) {
             pieces[i] = (mpath_kernel_piece_t){
-                .target = (mpath_device_ptr_t)(uintptr_t)shadow->device + ranges[i].offset,
-                .source = mpath_pinned_device(&shadow->pinned, (const char *)shadow->host + ranges[i].offset),
+                .target = (mpath_device_ptr_t)(uintptr_t)staging->device + ranges[i].offset,
+                .source = mpath_pinned_device(&staging->pinned, (const char *)staging->host + ranges[i].offset),
                 .bytes  = ranges[i].bytes};
         } else if (status == MPATH_OK) {
-            status = mpath_shadow_store(shadow, ranges[i].offset, ranges[i].bytes);
+            status = mpath_staging_store(staging, ranges[i].offset, ranges[i].bytes);
         }
     }
     if (pieces != NULL) {

@@ -19,8 +19,8 @@
 #include "device/gpu.h"
 
 #define MPATH_GPU_STREAMS 18
-#define MPATH_GPU_STREAMS_PROBE MPATH_GPU_STREAMS       /* this and the next one: of ranks that measure rates */
-#define MPATH_GPU_STREAM_SHADOW (MPATH_GPU_STREAMS + 2) /* of copies on the host, see coll/staging.h */
+#define MPATH_GPU_STREAMS_PROBE MPATH_GPU_STREAMS        /* this and the next one: of ranks that measure rates */
+#define MPATH_GPU_STREAM_STAGING (MPATH_GPU_STREAMS + 2) /* of copies on the host, see coll/staging.h */
 #define MPATH_GPU_STREAMS_ALL (MPATH_GPU_STREAMS + 3)
 #define MPATH_GPU_STREAMS_DIRECT                                                                                       \
     10 /* the first of them: of calls that GPUs carry without relays, and of staged copies */

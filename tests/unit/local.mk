@@ -293,11 +293,11 @@ staged_streams_sources = unit/staged_ranks.c unit/staged_ranks.h unit/staged_str
 unit_test_gpu_staged_streams_SOURCES = unit/test_gpu_staged_streams.c $(staged_streams_sources)
 unit_programs += unit/test_gpu_staged_ends
 unit_test_gpu_staged_ends_SOURCES = unit/test_gpu_staged_ends.c $(staged_streams_sources)
-unit_programs += unit/test_shadow
-unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
-unit_programs += unit/test_pieces
-unit_test_pieces_SOURCES = unit/test_pieces.c unit/capture.h $(gpu_sources)
-unit_test_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_notice_lost -Wl,--wrap=mpath_memory_classify
+unit_programs += unit/test_staging
+unit_test_staging_SOURCES = unit/test_staging.c $(gpu_sources)
+unit_programs += unit/test_iov
+unit_test_iov_SOURCES = unit/test_iov.c unit/capture.h $(gpu_sources)
+unit_test_iov_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_notice_lost -Wl,--wrap=mpath_memory_classify
 unit_programs += unit/test_host_share
 unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
 # Rails that read and write memory of GPUs, with functions of UCX in front of the library's

@@ -67,32 +67,32 @@ static const struct {
 
 #define LISTED (sizeof(list) / sizeof(list[0]))
 
-static mpath_pieces_t *listed(int gapped, unsigned char **host_p)
+static mpath_iov_t *listed(int gapped, unsigned char **host_p)
 {
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
     void *host;
 
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
-    assert_true(mpath_pieces_on_host(pieces));
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
+    assert_true(mpath_iov_on_host(iov));
     for (size_t i = 0; i < LISTED; i++) {
         assert_int_equal(
-            mpath_pieces_add(pieces, (void *)(uintptr_t)(parts.address[list[i].part] + list[i].from), list[i].bytes),
+            mpath_iov_add(iov, (void *)(uintptr_t)(parts.address[list[i].part] + list[i].from), list[i].bytes),
             MPATH_OK);
     }
-    assert_false(mpath_pieces_on_host(pieces));
-    assert_int_equal(mpath_pieces_open(pieces, gapped, &host), MPATH_OK);
+    assert_false(mpath_iov_on_host(iov));
+    assert_int_equal(mpath_iov_open(iov, gapped, &host), MPATH_OK);
     *host_p = host;
-    return pieces;
+    return iov;
 }
 
 static void check_copies(int gapped)
 {
     unsigned char *host, *at;
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
 
     put_all(10);
-    pieces = listed(gapped, &host);
-    assert_int_equal(mpath_pieces_load(pieces), MPATH_OK);
+    iov = listed(gapped, &host);
+    assert_int_equal(mpath_iov_load(iov), MPATH_OK);
     at = host;
     for (size_t i = 0; i < LISTED; i++) {
         unsigned char *image = parts.image[list[i].part] + list[i].from;
@@ -104,9 +104,9 @@ static void check_copies(int gapped)
         }
         at += list[i].bytes;
     }
-    assert_int_equal(mpath_pieces_store(pieces), MPATH_OK);
+    assert_int_equal(mpath_iov_store(iov), MPATH_OK);
     check_all();
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
 }
 
 static void test_copies(void **state)
@@ -120,33 +120,33 @@ static void test_copies(void **state)
 static void test_gaps_are_left_alone(void **state)
 {
     unsigned char *host;
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
 
     (void)state;
     put_all(20);
-    pieces = listed(0, &host);
-    assert_int_equal(mpath_pieces_load(pieces), MPATH_OK);
+    iov = listed(0, &host);
+    assert_int_equal(mpath_iov_load(iov), MPATH_OK);
     put_all(30);
     for (size_t i = 0; i < LISTED; i++) {
         memcpy(parts.image[list[i].part] + list[i].from, host, list[i].bytes);
         host += list[i].bytes;
     }
-    assert_int_equal(mpath_pieces_store(pieces), MPATH_OK);
+    assert_int_equal(mpath_iov_store(iov), MPATH_OK);
     check_all();
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
 }
 
 static void test_on_host(void **state)
 {
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
 
     (void)state;
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)parts.address[2], BYTES), MPATH_OK);
-    assert_int_equal(mpath_pieces_add(pieces, &parts, 10), MPATH_OK);
-    assert_true(mpath_pieces_on_host(pieces));
-    mpath_pieces_destroy(pieces);
-    mpath_pieces_destroy(NULL);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)parts.address[2], BYTES), MPATH_OK);
+    assert_int_equal(mpath_iov_add(iov, &parts, 10), MPATH_OK);
+    assert_true(mpath_iov_on_host(iov));
+    mpath_iov_destroy(iov);
+    mpath_iov_destroy(NULL);
 }
 
 /* -- what the driver is asked for -- */
@@ -226,13 +226,13 @@ static void watch_start(void)
 }
 
 /* Whatever has happened, no context is left behind. */
-static void assert_copies(mpath_pieces_t *pieces, int store, int loads, int stores, int syncs)
+static void assert_copies(mpath_iov_t *iov, int store, int loads, int stores, int syncs)
 {
     mpath_cu_context_t before, after;
 
     driver.loads = driver.stores = driver.syncs = driver.lost_looks = 0;
     assert_int_equal(driver.real->CtxGetCurrent(&before), MPATH_CU_SUCCESS);
-    assert_int_equal(store ? mpath_pieces_store(pieces) : mpath_pieces_load(pieces), MPATH_OK);
+    assert_int_equal(store ? mpath_iov_store(iov) : mpath_iov_load(iov), MPATH_OK);
     assert_int_equal(driver.real->CtxGetCurrent(&after), MPATH_CU_SUCCESS);
     assert_ptr_equal(before, after);
     assert_int_equal(driver.loads, loads);
@@ -245,34 +245,33 @@ static void assert_copies(mpath_pieces_t *pieces, int store, int loads, int stor
 static void test_copies_are_few(void **state)
 {
     unsigned char *host;
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
 
     (void)state;
     for (int gapped = 0; gapped < 2; gapped++) {
-        pieces = listed(gapped, &host);
+        iov = listed(gapped, &host);
         watch_start();
-        assert_copies(pieces, 0, gapped ? 4 : 9, 0, gapped ? 6 : 3);
-        assert_copies(pieces, 1, gapped ? 3 : 0, gapped ? 4 : 9, gapped ? 6 : 3);
+        assert_copies(iov, 0, gapped ? 4 : 9, 0, gapped ? 6 : 3);
+        assert_copies(iov, 1, gapped ? 3 : 0, gapped ? 4 : 9, gapped ? 6 : 3);
         driver.watches = 0;
-        mpath_pieces_destroy(pieces);
+        mpath_iov_destroy(iov);
     }
 }
 
-/* Two pieces, and the copies that they take together. */
+/* Two lists of pieces, and the copies that they take together. */
 static void assert_pair(const gpu_memory_t *memory, uint64_t first, uint64_t gap, uint64_t second, int copies)
 {
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
     void *host;
 
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(memory->address + 5), first), MPATH_OK);
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(memory->address + 5 + first + gap), second),
-                     MPATH_OK);
-    assert_int_equal(mpath_pieces_open(pieces, 1, &host), MPATH_OK);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(memory->address + 5), first), MPATH_OK);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(memory->address + 5 + first + gap), second), MPATH_OK);
+    assert_int_equal(mpath_iov_open(iov, 1, &host), MPATH_OK);
     watch_start();
-    assert_copies(pieces, 0, copies, 0, (copies == 1) ? 2 : 1);
+    assert_copies(iov, 0, copies, 0, (copies == 1) ? 2 : 1);
     driver.watches = 0;
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
 }
 
 /* Of many near pieces a window takes as many as fit. */
@@ -281,7 +280,7 @@ static void test_windows(void **state)
     const uint64_t window = 4 * BYTES;
     static unsigned char found[9 * BYTES + 10], expected[sizeof(found)];
     gpu_memory_t memory;
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
     unsigned char *at;
     void *host;
 
@@ -289,13 +288,13 @@ static void test_windows(void **state)
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 1, sizeof(found), 1, &memory);
     gpu_pattern_write(memory.address, sizeof(found), 40);
     gpu_memory_read(memory.address, expected, sizeof(found));
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
     for (uint64_t i = 0; i < 150; i++) {
-        assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(memory.address + i * 60000), 50000), MPATH_OK);
+        assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(memory.address + i * 60000), 50000), MPATH_OK);
     }
-    assert_int_equal(mpath_pieces_open(pieces, 1, &host), MPATH_OK);
+    assert_int_equal(mpath_iov_open(iov, 1, &host), MPATH_OK);
     watch_start();
-    assert_copies(pieces, 0, 3, 0, 4);
+    assert_copies(iov, 0, 3, 0, 4);
     at = host;
     for (uint64_t i = 0; i < 150; i++) {
         assert_memory_equal(at, expected + i * 60000, 50000);
@@ -303,11 +302,11 @@ static void test_windows(void **state)
         memset(expected + i * 60000, (int)i, 50000);
         at += 50000;
     }
-    assert_copies(pieces, 1, 3, 3, 4);
+    assert_copies(iov, 1, 3, 3, 4);
     driver.watches = 0;
     gpu_memory_read(memory.address, found, sizeof(found));
     assert_memory_equal(found, expected, sizeof(found));
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
     assert_pair(&memory, 10, 65536, 10, 1);
     assert_pair(&memory, 10, 65537, 10, 2);
     assert_pair(&memory, window - 7, 3, 4, 1);
@@ -318,7 +317,7 @@ static void test_windows(void **state)
 static void test_failures(void **state)
 {
     unsigned char *host;
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
     const struct {
         int store, fails_at, wait_fails_at; /* which copy, or which wait: for a window, for the turn of a GPU */
         int copies;
@@ -330,7 +329,7 @@ static void test_failures(void **state)
                  {0, 0, 5, 4, "memory of GPU 1 failed"}, {0, 0, 6, 4, "memory of GPU 1 failed"}};
 
     (void)state;
-    pieces = listed(1, &host);
+    iov = listed(1, &host);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         mpath_cu_context_t before, after;
 
@@ -339,7 +338,7 @@ static void test_failures(void **state)
         driver.wait_fails_at = cases[i].wait_fails_at;
         capture_start();
         assert_int_equal(driver.real->CtxGetCurrent(&before), MPATH_CU_SUCCESS);
-        assert_int_equal(cases[i].store ? mpath_pieces_store(pieces) : mpath_pieces_load(pieces), MPATH_ERR_IO);
+        assert_int_equal(cases[i].store ? mpath_iov_store(iov) : mpath_iov_load(iov), MPATH_ERR_IO);
         capture_stop();
         assert_int_equal(driver.real->CtxGetCurrent(&after), MPATH_CU_SUCCESS);
         driver.watches = 0;
@@ -351,78 +350,78 @@ static void test_failures(void **state)
     watch_start();
     driver.absent = 1;
     capture_start();
-    assert_int_equal(mpath_pieces_load(pieces), MPATH_ERR_IO);
+    assert_int_equal(mpath_iov_load(iov), MPATH_ERR_IO);
     capture_stop();
     driver.watches = 0;
     assert_int_equal(capture_lines, 1);
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
 }
 
 /* Once for each allocation in a row, and for each 64 KiB of host memory. */
 static void test_questions(void **state)
 {
     char *block = (char *)(((uintptr_t)parts.address[PARTS - 1] + 65535) / 65536 * 65536);
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
 
     (void)state;
     driver.questions = 0;
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
     for (uint64_t i = 0; i < BYTES; i += BYTES / 64) {
-        assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(parts.address[0] + i), 100), MPATH_OK);
+        assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(parts.address[0] + i), 100), MPATH_OK);
     }
     assert_int_equal(driver.questions, 1);
     for (int i = 0; i < 131072; i += 8192) {
-        assert_int_equal(mpath_pieces_add(pieces, block + i, 8192), MPATH_OK);
+        assert_int_equal(mpath_iov_add(iov, block + i, 8192), MPATH_OK);
     }
     assert_int_equal(driver.questions, 3);
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
 }
 
 /* Managed memory has no home: any GPU copies it. */
 static void test_managed(void **state)
 {
     gpu_memory_t memory;
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
     void *host;
 
     (void)state;
     gpu_memory_alloc(MPATH_MEMORY_MANAGED, 1, 1000, 1, &memory);
     gpu_pattern_write(memory.address, 1000, 50);
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)memory.address, 1000), MPATH_OK);
-    assert_int_equal(mpath_pieces_open(pieces, 0, &host), MPATH_OK);
-    assert_int_equal(mpath_pieces_load(pieces), MPATH_OK);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)memory.address, 1000), MPATH_OK);
+    assert_int_equal(mpath_iov_open(iov, 0, &host), MPATH_OK);
+    assert_int_equal(mpath_iov_load(iov), MPATH_OK);
     for (uint64_t i = 0; i < 1000; i++) {
         assert_int_equal(((unsigned char *)host)[i], gpu_pattern(50, i));
     }
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
     gpu_memory_free(&memory);
 }
 
 /* A piece over two GPUs is taken, and copied by each; one that ends where nothing is mapped is not. */
 static void test_ends(void **state)
 {
-    mpath_pieces_t *pieces;
+    mpath_iov_t *iov;
     gpu_memory_t vmm;
     void *host;
 
     (void)state;
     gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 4 * BYTES, 2, &vmm);
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(vmm.address + 1), vmm.bytes - 1), MPATH_OK);
-    assert_int_equal(mpath_pieces_open(pieces, 0, &host), MPATH_OK);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(vmm.address + 1), vmm.bytes - 1), MPATH_OK);
+    assert_int_equal(mpath_iov_open(iov, 0, &host), MPATH_OK);
     watch_start();
-    assert_copies(pieces, 0, 2, 0, 1);
+    assert_copies(iov, 0, 2, 0, 1);
     driver.watches = 0;
-    mpath_pieces_destroy(pieces);
-    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    mpath_iov_destroy(iov);
+    assert_int_equal(mpath_iov_create(&iov), MPATH_OK);
     capture_start();
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(vmm.address + 1), vmm.bytes), MPATH_ERR_PARAM);
-    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(parts.address[0] + 9), BYTES), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(vmm.address + 1), vmm.bytes), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_iov_add(iov, (void *)(uintptr_t)(parts.address[0] + 9), BYTES), MPATH_ERR_PARAM);
     capture_stop();
     assert_int_equal(capture_lines, 2);
     assert_non_null(strstr(capture_buffer, "reaches beyond its allocation in vmm memory of GPU 0"));
-    mpath_pieces_destroy(pieces);
+    mpath_iov_destroy(iov);
     gpu_memory_free(&vmm);
 }
 
@@ -433,5 +432,5 @@ int main(void)
         cmocka_unit_test(test_ends),     cmocka_unit_test(test_copies_are_few),      cmocka_unit_test(test_windows),
         cmocka_unit_test(test_failures), cmocka_unit_test(test_questions),           cmocka_unit_test(test_managed)};
 
-    return cmocka_run_group_tests_name("pieces", tests, setup, teardown);
+    return cmocka_run_group_tests_name("iov", tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shadows: ranges to the host and back; what has been stored is there for every stream, not only for the default one. */
+/* Staging buffers: ranges to the host and back; what has been stored is there for every stream, not only for the default one. */
 #include "config.h"
 #include "coll/staging.h"
 #include "device/kernels/copy.h"
@@ -31,7 +31,7 @@ static fake_ports_t *ports; /* the driver without a GPU counts there */
 static mpath_gpu_t *gpu;
 static mpath_pinned_t pinned;
 
-static void open_shadow_of(mpath_memory_kind_t kind, uint64_t bytes, gpu_memory_t *memory, mpath_shadow_t *shadow)
+static void open_staging_of(mpath_memory_kind_t kind, uint64_t bytes, gpu_memory_t *memory, mpath_staging_t *staging)
 {
     mpath_memory_t classified;
     void *address;
@@ -39,19 +39,19 @@ static void open_shadow_of(mpath_memory_kind_t kind, uint64_t bytes, gpu_memory_
     gpu_memory_alloc(kind, 0, bytes, 1, memory);
     address = (void *)(uintptr_t)memory->address;
     assert_int_equal(mpath_memory_classify(address, bytes, &classified), MPATH_OK);
-    assert_int_equal(mpath_shadow_open(address, bytes, &classified, shadow), MPATH_OK);
+    assert_int_equal(mpath_staging_open(address, bytes, &classified, staging), MPATH_OK);
 }
 
-static void open_shadow(mpath_memory_kind_t kind, gpu_memory_t *memory, mpath_shadow_t *shadow)
+static void open_staging(mpath_memory_kind_t kind, gpu_memory_t *memory, mpath_staging_t *staging)
 {
-    open_shadow_of(kind, BYTES, memory, shadow);
+    open_staging_of(kind, BYTES, memory, staging);
 }
 
-static void close_shadow(gpu_memory_t *memory, mpath_shadow_t *shadow)
+static void close_staging(gpu_memory_t *memory, mpath_staging_t *staging)
 {
-    mpath_shadow_close(shadow);
-    assert_null(shadow->host);
-    mpath_shadow_close(shadow);
+    mpath_staging_close(staging);
+    assert_null(staging->host);
+    mpath_staging_close(staging);
     gpu_memory_free(memory);
 }
 
@@ -72,26 +72,26 @@ static void test_stored(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        mpath_shadow_t shadow;
+        mpath_staging_t staging;
         gpu_memory_t memory;
         unsigned char *host;
 
-        open_shadow(kinds[k], &memory, &shadow);
-        host = shadow.host;
+        open_staging(kinds[k], &memory, &staging);
+        host = staging.host;
         for (uint64_t i = 0; i < BYTES; i++) {
             host[i] = gpu_pattern(k, i);
         }
-        assert_int_equal(mpath_shadow_store(&shadow, 0, BYTES), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+        assert_int_equal(mpath_staging_store(&staging, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
         assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
         memset(host + 1000, 0x5a, 7);
         host[5000]++; /* outside of what is stored */
-        assert_int_equal(mpath_shadow_store(&shadow, 1000, 7), MPATH_OK);
-        assert_int_equal(mpath_shadow_store(&shadow, 5000, 0), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+        assert_int_equal(mpath_staging_store(&staging, 1000, 7), MPATH_OK);
+        assert_int_equal(mpath_staging_store(&staging, 5000, 0), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
         host[5000]--;
         assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
-        close_shadow(&memory, &shadow);
+        close_staging(&memory, &staging);
     }
 }
 
@@ -99,33 +99,33 @@ static void test_stored(void **state)
 static void store_ranges(size_t kind, unsigned count, uint64_t launches)
 {
     static unsigned char wanted[RANGES_BYTES];
-    mpath_shadow_range_t ranges[RANGES_MOST];
+    mpath_staging_range_t ranges[RANGES_MOST];
     mpath_gpu_usage_t before, after;
-    mpath_shadow_t shadow;
+    mpath_staging_t staging;
     gpu_memory_t memory;
     unsigned char *host;
     size_t at = 3;
 
-    open_shadow_of(kinds[kind], RANGES_BYTES, &memory, &shadow);
-    host = shadow.host;
+    open_staging_of(kinds[kind], RANGES_BYTES, &memory, &staging);
+    host = staging.host;
     gpu_pattern_write(memory.address, RANGES_BYTES, kind);
     for (uint64_t i = 0; i < RANGES_BYTES; i++) {
         wanted[i] = gpu_pattern(kind, i);
         host[i]   = gpu_pattern(kind + 50, i);
     }
     for (unsigned i = 0; i < count; i++) {
-        ranges[i] = (mpath_shadow_range_t){.offset = at, .bytes = 1 + i * 17};
+        ranges[i] = (mpath_staging_range_t){.offset = at, .bytes = 1 + i * 17};
         memcpy(wanted + at, host + at, ranges[i].bytes);
         at += ranges[i].bytes + 1 + i % 5;
     }
     assert_true(at < RANGES_BYTES);
     mpath_gpu_usage(&before);
-    assert_int_equal(mpath_shadow_store_all(&shadow, ranges, count), MPATH_OK);
-    assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+    assert_int_equal(mpath_staging_store_all(&staging, ranges, count), MPATH_OK);
+    assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
     mpath_gpu_usage(&after);
     assert_memory_equal(seen_by_a_stream(memory.address, RANGES_BYTES), wanted, RANGES_BYTES);
     assert_int_equal(after.launches - before.launches, launches);
-    close_shadow(&memory, &shadow);
+    close_staging(&memory, &staging);
 }
 
 /* By a kernel where the host's memory is known to the GPU. */
@@ -215,20 +215,20 @@ static void test_loaded(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        mpath_shadow_t shadow;
+        mpath_staging_t staging;
         gpu_memory_t memory;
         unsigned char *host;
 
-        open_shadow(kinds[k], &memory, &shadow);
-        host = shadow.host;
+        open_staging(kinds[k], &memory, &staging);
+        host = staging.host;
         gpu_pattern_write(memory.address, BYTES, 10 + k);
         memset(host, 0, BYTES);
-        assert_int_equal(mpath_shadow_load(&shadow, 100, BYTES - 300), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+        assert_int_equal(mpath_staging_load(&staging, 100, BYTES - 300), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
         for (uint64_t i = 0; i < BYTES; i++) {
             assert_int_equal(host[i], ((i >= 100) && (i < BYTES - 200)) ? gpu_pattern(10 + k, i) : 0);
         }
-        close_shadow(&memory, &shadow);
+        close_staging(&memory, &staging);
     }
 }
 
@@ -240,21 +240,21 @@ static void test_loaded_after_copies(void **state)
     (void)state;
     assert_non_null(data);
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        mpath_shadow_t shadow;
+        mpath_staging_t staging;
         gpu_memory_t memory;
 
-        open_shadow(kinds[k], &memory, &shadow);
+        open_staging(kinds[k], &memory, &staging);
         for (uint64_t i = 0; i < BYTES; i++) {
             data[i] = gpu_pattern(30 + k, i);
         }
         assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
         assert_int_equal(mpath_gpu_driver()->MemcpyHtoD(memory.address, data, BYTES), MPATH_CU_SUCCESS);
         mpath_gpu_leave(gpu);
-        assert_int_equal(mpath_shadow_settle(&shadow), MPATH_OK);
-        assert_int_equal(mpath_shadow_load(&shadow, 0, BYTES), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 0), MPATH_OK);
-        assert_memory_equal(shadow.host, data, BYTES);
-        close_shadow(&memory, &shadow);
+        assert_int_equal(mpath_staging_settle(&staging), MPATH_OK);
+        assert_int_equal(mpath_staging_load(&staging, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 0), MPATH_OK);
+        assert_memory_equal(staging.host, data, BYTES);
+        close_staging(&memory, &staging);
     }
     free(data);
 }
@@ -265,16 +265,16 @@ static void test_settled_once(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         mpath_memory_t classified;
-        mpath_shadow_t first, again;
+        mpath_staging_t first, again;
         gpu_memory_t memory;
 
-        open_shadow(kinds[k], &memory, &first);
+        open_staging(kinds[k], &memory, &first);
         assert_int_equal(mpath_memory_classify((void *)(uintptr_t)memory.address, BYTES, &classified), MPATH_OK);
-        assert_int_equal(mpath_shadow_open((void *)(uintptr_t)memory.address, BYTES, &classified, &again), MPATH_OK);
+        assert_int_equal(mpath_staging_open((void *)(uintptr_t)memory.address, BYTES, &classified, &again), MPATH_OK);
         assert_false(first.settled);
         assert_int_equal(again.settled, kinds[k] == MPATH_MEMORY_DEVICE);
-        mpath_shadow_close(&again);
-        close_shadow(&memory, &first);
+        mpath_staging_close(&again);
+        close_staging(&memory, &first);
     }
 }
 
@@ -285,29 +285,29 @@ static void test_default_stream_stands(void **state)
 
     (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        mpath_shadow_t shadow;
+        mpath_staging_t staging;
         gpu_memory_t memory;
         unsigned char *host;
 
-        open_shadow(kinds[k], &memory, &shadow);
-        host = shadow.host;
+        open_staging(kinds[k], &memory, &staging);
+        host = staging.host;
         gpu_pattern_write(memory.address, BYTES, 60 + k);
         *word = 0;
         assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
         assert_int_equal(mpath_gpu_driver()->StreamWaitValue64(NULL, pinned.device_base, 1, MPATH_CU_WAIT_GEQ),
                          MPATH_CU_SUCCESS);
         mpath_gpu_leave(gpu);
-        assert_int_equal(mpath_shadow_settle(&shadow), MPATH_OK);
-        assert_int_equal(mpath_shadow_load(&shadow, 0, BYTES), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 0), MPATH_OK);
+        assert_int_equal(mpath_staging_settle(&staging), MPATH_OK);
+        assert_int_equal(mpath_staging_load(&staging, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 0), MPATH_OK);
         assert_int_equal(host[BYTES - 1], gpu_pattern(60 + k, BYTES - 1));
-        assert_int_equal(mpath_shadow_store(&shadow, 0, BYTES), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+        assert_int_equal(mpath_staging_store(&staging, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
         __atomic_store_n(word, 1, __ATOMIC_RELEASE);
         assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
         assert_int_equal(mpath_gpu_driver()->StreamSynchronize(NULL), MPATH_CU_SUCCESS);
         mpath_gpu_leave(gpu);
-        close_shadow(&memory, &shadow);
+        close_staging(&memory, &staging);
     }
 }
 
@@ -322,19 +322,19 @@ static void test_while_a_stream_is_captured(void **state)
     *(void **)&begin = dlsym(library, "cuStreamBeginCapture_v2");
     *(void **)&end   = dlsym(library, "cuStreamEndCapture");
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        mpath_shadow_t shadow;
+        mpath_staging_t staging;
         gpu_memory_t memory;
         mpath_cu_graph_t graph;
 
-        open_shadow(kinds[k], &memory, &shadow);
+        open_staging(kinds[k], &memory, &staging);
         gpu_pattern_write(memory.address, BYTES, 70 + k);
         assert_int_equal(begin(NULL, 0), MPATH_CU_SUCCESS);
-        assert_int_equal(mpath_shadow_settle(&shadow), MPATH_OK);
-        assert_int_equal(mpath_shadow_load(&shadow, 0, BYTES), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 0), MPATH_OK);
+        assert_int_equal(mpath_staging_settle(&staging), MPATH_OK);
+        assert_int_equal(mpath_staging_load(&staging, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 0), MPATH_OK);
         assert_int_equal(end(NULL, &graph), MPATH_CU_SUCCESS);
-        assert_int_equal(((unsigned char *)shadow.host)[1], gpu_pattern(70 + k, 1));
-        close_shadow(&memory, &shadow);
+        assert_int_equal(((unsigned char *)staging.host)[1], gpu_pattern(70 + k, 1));
+        close_staging(&memory, &staging);
     }
     assert_int_equal(dlclose(library), 0);
 }
@@ -348,28 +348,28 @@ static void test_stored_without_turns(void **state)
     mpath_gpu_set_turns(gpu);
     for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
         unsigned char before, *host;
-        mpath_shadow_t shadow;
+        mpath_staging_t staging;
         gpu_memory_t memory;
         uint64_t at;
 
-        open_shadow_of(MPATH_MEMORY_DEVICE, MPATH_PINNED_TAKE_MAX / 2, &memory, &shadow);
-        host = shadow.host;
+        open_staging_of(MPATH_MEMORY_DEVICE, MPATH_PINNED_TAKE_MAX / 2, &memory, &staging);
+        host = staging.host;
         at   = k * 1021 + 1;
-        gpu_pattern_write(memory.address, shadow.bytes, 20 + k);
-        assert_int_equal(mpath_shadow_load(&shadow, 0, shadow.bytes), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+        gpu_pattern_write(memory.address, staging.bytes, 20 + k);
+        assert_int_equal(mpath_staging_load(&staging, 0, staging.bytes), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
         before = host[at + lengths[k]];
         for (uint64_t i = 0; i < lengths[k]; i++) {
             host[at + i] ^= 0xff;
         }
         host[at + lengths[k]]++; /* outside of what is stored */
         atomic_store(&ports->commands, 0);
-        assert_int_equal(mpath_shadow_store(&shadow, at, lengths[k]), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+        assert_int_equal(mpath_staging_store(&staging, at, lengths[k]), MPATH_OK);
+        assert_int_equal(mpath_staging_wait(&staging, 1), MPATH_OK);
         assert_int_equal(atomic_load(&ports->commands), 0);
         host[at + lengths[k]] = before;
-        assert_memory_equal(seen_by_a_stream(memory.address, shadow.bytes), host, shadow.bytes);
-        close_shadow(&memory, &shadow);
+        assert_memory_equal(seen_by_a_stream(memory.address, staging.bytes), host, staging.bytes);
+        close_staging(&memory, &staging);
     }
 }
 
@@ -479,5 +479,5 @@ int main(void)
                                        cmocka_unit_test(test_slow_copies),
                                        cmocka_unit_test(test_blocks_are_kept)};
 
-    return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
+    return cmocka_run_group_tests_name("staging", tests, setup, teardown);
 }
