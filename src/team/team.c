@@ -416,9 +416,10 @@ void mpath_team_tell(mpath_team_t *team)
     mpath_idle_t idle;
     uint64_t end_ns;
 
-    if (team->broken == MPATH_OK || team->channels == NULL) {
+    if (team->broken == MPATH_OK || team->channels == NULL || team->channels->has_told) {
         return;
     }
+    team->channels->has_told = 1;
     mpath_idle_start(&idle);
     for (end_ns = mpath_time_ns() + NOTICES_GO_NS; !notices_are_gone(team) && mpath_time_ns() < end_ns;) {
         team->oob.progress(team->oob.context);
