@@ -8,7 +8,6 @@
 #include "team/attend.h"
 #include "team/channel.h"
 #include "team/team_private.h"
-#include "team/wait.h"
 
 #include "util/log.h"
 #include "util/reserve.h"
@@ -394,36 +393,6 @@ static void channels_notify(mpath_team_t *team, mpath_status_t reason, int origi
             (void)team->oob.isend(team->oob.context, peer, &channels->notice, sizeof(channels->notice),
                                   &channels->notices[channels->num_notices++]);
         }
-    }
-}
-
-#define NOTICES_GO_NS MPATH_NS_PER_S
-
-static int notices_are_gone(const mpath_team_t *team)
-{
-    mpath_channels_t *channels = team->channels;
-    int left                   = 0;
-
-    for (int i = 0; i < channels->num_notices; i++) {
-        left += channels->notices[i].handle != NULL &&
-                team->oob.test(team->oob.context, &channels->notices[i], NULL) == MPATH_INPROGRESS;
-    }
-    return left == 0;
-}
-
-void mpath_team_tell(mpath_team_t *team)
-{
-    mpath_idle_t idle;
-    uint64_t end_ns;
-
-    if (team->broken == MPATH_OK || team->channels == NULL || team->channels->has_told) {
-        return;
-    }
-    team->channels->has_told = 1;
-    mpath_idle_start(&idle);
-    for (end_ns = mpath_time_ns() + NOTICES_GO_NS; !notices_are_gone(team) && mpath_time_ns() < end_ns;) {
-        team->oob.progress(team->oob.context);
-        (void)mpath_idle_wait(&idle);
     }
 }
 

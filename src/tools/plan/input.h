@@ -4,8 +4,8 @@
 #define MPATH_TOOLS_PLAN_INPUT_H
 
 #include "plan/demand.h"
-#include "plan/workload.h"
 #include "plan/plan.h"
+#include "plan/workload.h"
 #include "tools/plan/emulate.h"
 #include "topo/topo.h"
 
@@ -71,7 +71,6 @@ mpath_status_t plan_input_make(const plan_input_t *input, mpath_topo_t **topo_p,
 
 /* The topology alone. */
 mpath_status_t plan_input_make_topo(const plan_input_t *input, mpath_topo_t **topo_p);
-/* Lines of PLAN_INPUT_TEXT at most, without the bytes. */
 /*
  * Tokens of experts, whose popularity is a workload's unless that is NULL; *weights_p is what *moe points to then, for free(),
  * also after an error, which is logged.
@@ -79,6 +78,7 @@ mpath_status_t plan_input_make_topo(const plan_input_t *input, mpath_topo_t **to
 mpath_status_t plan_input_moe(const plan_input_t *input, const mpath_workload_t *workload, mpath_moe_t *moe,
                               uint64_t **weights_p);
 
+/* Lines of PLAN_INPUT_TEXT at most, without the bytes. */
 void plan_input_describe_machine(const plan_input_t *input, const mpath_topo_t *topo, char *text);
 void plan_input_describe_demand(const plan_input_t *input, char *text);
 
