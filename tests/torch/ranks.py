@@ -191,11 +191,45 @@ def scenario_works():
     while not work.is_completed():
         time.sleep(0.01)
     tensors_kept(rank, size)
+    one_step(size)
     coalesced(rank, size)
     functional(rank, size)
     data_parallel(rank, size)
     dist.barrier()
     dist.destroy_process_group()
+
+
+class Index:
+    """A number that is no int."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+
+def one_step(size):
+    """Calls that the library makes without a step in Python, where there is DLPack's C exchange; and some that are too rare for that."""
+    group = dist.distributed_c10d._get_default_group()
+    make, steps = group._queue.make, []
+    group._queue.make = lambda *arguments: (steps.append(1), make(*arguments))
+    quick = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and torch_mpath.has_mpath()
+    table = [[(s + 2 * d) % 4 for d in range(size)] for s in range(size)]
+    for number, (shape, kind, left) in enumerate((
+            ((lambda t: t), list, False), ((lambda t: t[:, 0].contiguous()), list, False), ((lambda t: t.view(-1, 1, 3, 1)), list, False),
+            ((lambda t: t), lambda splits: [Index(n) for n in splits], False), ((lambda t: torch.nn.Parameter(t, requires_grad=False)), list, True),
+            ((lambda t: t), tuple, True))):
+        output, inp, received, sent, want = exchange_tensors(None, table, number)
+        output, inp, want = shape(output), shape(inp), shape(want)
+        steps.clear()
+        dist.all_to_all_single(output, inp, kind(received), kind(sent))
+        same(output, want, f"one step {number}")
+        assert len(steps) == (left or not quick), (number, steps)
+    view = torch.zeros(2 * size, 3, device=DEVICE)[size:]  # not at the begin of its memory
+    dist.all_to_all_single(view, full(2 * size, 5)[size:])
+    same(view, full(size, 5))
+    del group._queue.make
 
 
 def tensors_kept(rank, size):
@@ -593,11 +627,20 @@ def scenario_refused():
 def scenario_arguments():
     """What is refused before anything is sent: on every rank here, so that the group goes on."""
     rank, size = start()
-    ok = full(size, 0)
+    ok, options = full(size, 0), dist.AllToAllOptions()
+    options.asyncOp = False
+
+    def of_group(output, inp):
+        dist.distributed_c10d._get_default_group().alltoall_base(output, inp, [1] * size, [1] * size, options)
+
     for call, text in ((lambda: dist.all_to_all_single(full(size + 1, 0), ok), "cannot be split evenly"),
                        (lambda: dist.all_to_all_single(ok, full(size, 0), [1] * (size - 1), None), "split sizes for"),
                        (lambda: dist.all_to_all_single(ok, full(size, 0), [-1, 2] + [1] * (size - 2) if size > 2 else [-1, 3], None), "0 or more"),
                        (lambda: dist.all_to_all_single(torch.zeros(3, size, device=DEVICE).t(), ok), "contiguous"),
+                       (lambda: dist.all_to_all_single(ok, torch.zeros(3, size, device=DEVICE).t(), [1] * size, [1] * size), "contiguous"),
+                       (lambda: dist.all_to_all_single(ok, full(size, 0), [1] * size, [2] + [1] * (size - 1)), "sum up to"),
+                       (lambda: dist.all_to_all_single(ok, full(size, 0), [1] * size, [1] * (size - 1) + [2**70]), "sum up to"),
+                       (lambda: of_group(ok, full(size, 0, torch.float64)), "one type"), (lambda: of_group(ok, full(size, 0, torch.int32)), "one type"),
                        (lambda: dist.all_to_all_single(torch.tensor(1.0, device=DEVICE), torch.tensor(1.0, device=DEVICE)), "no dimension"),
                        (lambda: dist.all_to_all([ok] * (size - 1), [ok] * size), "tensors to send"),
                        (lambda: dist.all_gather_into_tensor(ok, full(2, 0)), "elements to receive"),
@@ -612,10 +655,12 @@ def scenario_arguments():
 def captured():
     """A stream that is captured into a CUDA graph."""
     tensor, graph = full(1, 1), torch.cuda.CUDAGraph()
+    many = full(dist.get_world_size(), 1)
     with torch.cuda.graph(graph):
-        error = raises(lambda: dist.all_reduce(tensor), RuntimeError, "CUDA graph")
+        errors = [raises(lambda: dist.all_reduce(tensor), RuntimeError, "CUDA graph"),
+                  raises(lambda: dist.all_to_all_single(torch.empty_like(many), many), RuntimeError, "CUDA graph")]
         tensor += 1
-    assert error is not None
+    assert all(errors)
     dist.barrier()
 
 

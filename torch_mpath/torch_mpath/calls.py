@@ -57,34 +57,6 @@ class _Pieces:
         self.counts, self.places = map(ctypes.addressof, self._arrays)
 
 
-class _Plan:
-    """What calls of the same sizes share, and those of them that are not in use."""
-
-    __slots__ = ("received", "sent", "free")
-
-    def __init__(self, what, received, sent):
-        self.received, self.sent = _Pieces(what, received), _Pieces(what, sent)
-        self.free = []
-
-    def call(self, comm, output, inp):
-        if self.free:
-            call = self.free.pop()
-        else:
-            call = native.Call(native.ALLTOALLV)
-            call.plan = self
-            call.send_counts, call.send_places = self.sent.counts, self.sent.places
-            call.receive_counts, call.receive_places = self.received.counts, self.received.places
-            if self.sent.unit == self.received.unit == 1:
-                call.send_type = call.receive_type = mpi.handle("ompi_mpi_byte").value
-        call.send, call.receive = inp.data_ptr(), output.data_ptr()
-        return call if self.sent.unit == self.received.unit == 1 else _function(lambda: self._in_units(comm, call))
-
-    def _in_units(self, comm, call):
-        with mpi.Bytes(self.sent.unit) as send_type, mpi.Bytes(self.received.unit) as receive_type:
-            call.send_type, call.receive_type = send_type.value, receive_type.value
-            comm.execute(call)
-
-
 def _function(body):
     """A call that Python makes, as its turn comes."""
     call = native.Call(native.BODY)
@@ -92,36 +64,42 @@ def _function(body):
     return call
 
 
-class Shapes:
-    """What all_to_all_single has found out about shapes and split sizes of former calls."""
+def _alltoallv(what, comm, output, inp, received, sent):
+    """The call that moves so many bytes from and to each rank."""
+    received, sent = _Pieces(what, received), _Pieces(what, sent)
+    call = native.Call(native.ALLTOALLV)
+    call.send_counts, call.send_places = sent.counts, sent.places
+    call.receive_counts, call.receive_places = received.counts, received.places
+    call.send, call.receive = inp.data_ptr(), output.data_ptr()
+    call.keep = received, sent, output, inp
+    if sent.unit == received.unit == 1:
+        call.send_type = call.receive_type = mpi.handle("ompi_mpi_byte").value
+        return call
 
-    _MOST = 64
-
-    def __init__(self, size):
-        self._size = size
-        self._found = {}
-
-    def plan(self, what, output, inp, out_splits, in_splits):
-        out_splits = tuple(map(operator.index, out_splits)) if out_splits else ()
-        in_splits = tuple(map(operator.index, in_splits)) if in_splits else ()
-        key = (output.shape, inp.shape, inp.dtype, inp.is_cuda, out_splits, in_splits)
-        found = self._found.get(key)
-        if found is None:
-            out_rows, out_row = _rows(what, output, out_splits, self._size)
-            in_rows, in_row = _rows(what, inp, in_splits, self._size)
-            found = _Plan(what, [n * out_row for n in out_rows], [n * in_row for n in in_rows])
-            if len(self._found) >= self._MOST:
-                self._found.clear()
-            self._found[key] = found
-        return found
+    def in_units():
+        with mpi.Bytes(sent.unit) as send_type, mpi.Bytes(received.unit) as receive_type:
+            call.send_type, call.receive_type = send_type.value, receive_type.value
+            comm.execute(call)
+    return _function(in_units)
 
 
-def all_to_all_single(comm, shapes, output, inp, out_splits, in_splits):
+def described(output, inp, out_splits, in_splits):
+    """Whether the library may look at them (mpath_describe)."""
+    return type(output) is type(inp) is torch.Tensor and type(out_splits) is type(in_splits) is list and native.library().has_tensors
+
+
+def all_to_all_single(comm, size, output, inp, out_splits, in_splits):
     what = "all_to_all_single"
-    if not (output.dtype is inp.dtype and output.device == inp.device and output.layout is inp.layout is torch.strided and
-            output.is_contiguous() and inp.is_contiguous()):
-        _same_kind(what, output, inp)
-    return shapes.plan(what, output, inp, out_splits, in_splits).call(comm, output, inp)
+    out_splits, in_splits = list(out_splits or ()), list(in_splits or ())
+    if described(output, inp, out_splits, in_splits):
+        call = native.Call(native.ALLTOALLV)
+        call.keep = sizes = (ctypes.c_int * (4 * size))()
+        if native.library().describe(comm.at, call.at, sizes, output, inp, out_splits, in_splits):
+            return call
+    _same_kind(what, output, inp)
+    out_rows, out_row = _rows(what, output, list(map(operator.index, out_splits)), size)
+    in_rows, in_row = _rows(what, inp, list(map(operator.index, in_splits)), size)
+    return _alltoallv(what, comm, output, inp, [n * out_row for n in out_rows], [n * in_row for n in in_rows])
 
 
 def _joined(tensors):
@@ -154,9 +132,7 @@ def alltoall(comm, size, outputs, inputs):
     if scatter:
         output = torch.empty(sum(t.numel() for t in outputs), dtype=inp.dtype, device=inp.device)
     unit = inp.element_size()
-    plan = _Plan(what, [t.numel() * unit for t in outputs], [t.numel() * unit for t in inputs])
-    call = plan.call(comm, output, inp)
-    call.plan, call.keep = None, (plan, output, inp)
+    call = _alltoallv(what, comm, output, inp, [t.numel() * unit for t in outputs], [t.numel() * unit for t in inputs])
 
     def after():
         with torch.no_grad():

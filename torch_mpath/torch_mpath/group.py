@@ -71,8 +71,7 @@ class MpathGroup(ProcessGroup):
         device = getattr(getattr(options, "process_group", None), "bound_device_id", None)
         if cuda and device is None:
             device = torch.device("cuda", torch.cuda.current_device())
-        self._shapes = calls.Shapes(size)
-        self._queue = worker.Queue(alarm.Alarm(store, rank, size), device if cuda else None, self._comm)
+        self._queue = worker.Queue(alarm.Alarm(store, rank, size), device if cuda else None, self._comm, size)
         mpi.living(self, True)
 
     def _join(self, store, options, use_mpath):
@@ -254,11 +253,15 @@ class MpathGroup(ProcessGroup):
     # --- what MPI carries --------------------------------------------------------------------------------------------
 
     def all_to_all_single(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
+        # The usual call in one step.
+        if (opts is not None and not opts.asyncOp and self._refused is None and calls.described(output, input, output_split_sizes, input_split_sizes)
+                and self._queue.exchange(output, input, output_split_sizes, input_split_sizes, self._seconds, opts)):
+            return None
         if not self._carries(input):
             return self._by_inner("all_to_all_single", (output, input, list(output_split_sizes), list(input_split_sizes)) +
                                   (() if opts is None else (opts,)), {})
         return self._mpi("all_to_all_single", calls.all_to_all_single,
-                         (self._comm, self._shapes, output, input, output_split_sizes, input_split_sizes), (output, input), [output], opts)
+                         (self._comm, self._size, output, input, output_split_sizes, input_split_sizes), (output, input), [output], opts)
 
     def alltoall(self, output_tensors, input_tensors, opts=None):
         if output_tensors and not self._carries(output_tensors[0]):

@@ -262,7 +262,7 @@ class Communicator:
         finally:
             call("MPI_Group_free", ctypes.byref(everyone))
         call("MPI_Comm_set_errhandler", self.handle, handle("ompi_mpi_errors_return"))
-        self.at = native.library().group_create(self.handle, stops)
+        self.at = native.library().group_create(self.handle, len(members), handle("ompi_mpi_byte"), stops)
         if not self.at:
             raise Error("torch_mpath: no memory, or MPI_Grequest_start has failed")
 

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import tempfile
 
+import torch
 import torch.distributed as dist
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,12 +20,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 BODY, ALLTOALLV, ALLGATHER, REDUCE_SCATTER_BLOCK, ALLREDUCE, BARRIER = range(6)
 PENDING, DONE, FAILED, CUDA_FAILED, STOPPED, BROKEN, RAISED, ENDED = range(8)
 NAMES = ("", "Alltoallv", "Allgather", "Reduce_scatter_block", "Allreduce", "Barrier")
-_LAYOUT = 2  # raised with every change of worker.c's interface
+_LAYOUT = 3  # raised with every change of worker.c's interface
 
 
 class Call(ctypes.Structure):
-    """What is to be called. `body`: Python's function, of a BODY; `after`: what is still to be done once MPI has done its part; `plan`: who
-    keeps the call for the next time; `keep`: what else the fields point to."""
+    """What is to be called. `body`: Python's function, of a BODY; `after`: what is still to be done once MPI has done its part; `keep`: what
+    else the fields point to."""
 
     _fields_ = [
         ("send", ctypes.c_void_p), ("send_counts", ctypes.c_void_p), ("send_places", ctypes.c_void_p), ("send_type", ctypes.c_void_p),
@@ -32,7 +33,7 @@ class Call(ctypes.Structure):
         ("reduction", ctypes.c_void_p), ("stream", ctypes.c_void_p), ("key", ctypes.c_int64), ("operation", ctypes.c_int32),
         ("count", ctypes.c_int32), ("device", ctypes.c_int32), ("rc", ctypes.c_int32), ("number", ctypes.c_int64), ("began_ns", ctypes.c_int64),
         ("is_told", ctypes.c_int32), ("state", ctypes.c_int32), ("event", ctypes.c_void_p), ("next", ctypes.c_void_p)]
-    body = after = plan = keep = None
+    body = after = keep = None
 
     def __init__(self, operation):
         self.operation = operation
@@ -46,14 +47,20 @@ HAS_FAILED = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int, ctypes.c_int)
 HAS_ENDED = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _AT, _NS = ctypes.c_void_p, ctypes.c_int64
 _PLACE = ctypes.POINTER(ctypes.c_int64)
-# Those that wait free the interpreter lock, the others keep it: to take it again may last as long as another thread computes.
+_OBJECT = ctypes.py_object
+_SIZES = ctypes.POINTER(ctypes.c_int)
+# Those that wait free the interpreter lock, the others keep it: to take it again may last as long as another thread computes. "exchange" does
+# both.
 _WAITING = {
     "open_mpi": (ctypes.c_char_p, _AT), "open_cuda": (ctypes.c_char_p,), "execute": (ctypes.c_int, _AT, _AT), "make": (ctypes.c_int, _AT, _AT),
-    "wait": (ctypes.c_int, _AT, _AT, _NS, ctypes.c_int), "break": (ctypes.c_int64, _AT), "group_create": (_AT, _AT, ctypes.c_int),
+    "wait": (ctypes.c_int, _AT, _AT, _NS, ctypes.c_int), "break": (ctypes.c_int64, _AT), "group_create": (_AT, _AT, ctypes.c_int, _AT, ctypes.c_int),
     "group_release": (ctypes.c_int, _AT), "group_end": (None, _AT)}
 _QUICK = {
     "post": (ctypes.c_int, _AT, _AT), "state": (ctypes.c_int, _AT), "tell": (ctypes.c_int, _AT, _AT), "number": (ctypes.c_int64, _AT),
-    "look": (ctypes.c_int, _AT, _PLACE, _PLACE, _PLACE), "layout": (ctypes.c_int64,), "group_free": (None, _AT),
+    "look": (ctypes.c_int, _AT, _PLACE, _PLACE, _PLACE), "layout": (ctypes.c_int64,), "open_tensors": (ctypes.c_char_p, _AT),
+    "describe": (ctypes.c_int, _AT, _AT, _SIZES, _OBJECT, _OBJECT, _OBJECT, _OBJECT),
+    "exchange": (ctypes.c_int, _AT, _AT, _SIZES, _OBJECT, _OBJECT, _OBJECT, _OBJECT),
+    "group_free": (None, _AT),
     "group_functions": (None, _AT, START, MAKE_BODY, HAS_FAILED, HAS_ENDED)}
 
 
@@ -86,6 +93,12 @@ def _compile(source):
     return path
 
 
+def _capsule(table):
+    read = ctypes.pythonapi.PyCapsule_GetPointer
+    read.restype, read.argtypes = _AT, (_OBJECT, ctypes.c_char_p)
+    return read(table, b"dlpack_exchange_api")
+
+
 class _Library:
     def __init__(self):
         installed = glob.glob(os.path.join(glob.escape(_HERE), "_worker*.so"))
@@ -98,6 +111,9 @@ class _Library:
                 setattr(self, f"{name}_" if name == "break" else name, function)
         if self.layout() != ctypes.sizeof(Call) * 1000 + _LAYOUT:
             raise dist.DistBackendError(f"torch_mpath: {path} is not of this release of the package; remove it, or install the package again")
+        # Whether "describe" and "exchange" know tensors: PyTorch has that from 2.10 on.
+        table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        self.has_tensors = table is not None and self.open_tensors(_capsule(table)) is None
 
 
 _library = None

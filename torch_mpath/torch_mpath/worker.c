@@ -5,7 +5,9 @@
  * A group's calls are made one after the other. Who would wait anyway makes its call itself where nothing is
  * before it (mpath_make), a thread of the group makes all others (mpath_post), in the order in which they were
  * given. MPI's functions are found in the libmpi that the process has loaded, whose handles are pointers (Open
- * MPI), so this file needs no mpi.h, and one library serves all releases. CUDA's driver is looked for at run time.
+ * MPI), so this file needs no mpi.h, and one library serves all releases. CUDA's driver is looked for at run time, and
+ * so are the functions of Python's stable interface that read lists. Tensors are read through the table of DLPack's C
+ * exchange, which PyTorch has from 2.10 on.
  *
  * Python is called by who makes a call of the queue, and never with the lock held: to make a call that is
  * Python's (MPATH_BODY), when one has failed, and when one has ended whose end somebody wants to be told. */
@@ -18,6 +20,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How long a thread looks before it sleeps: about what it takes to be woken. */
 enum { SPIN_NS = 20000, NS_PER_S = 1000000000, MOST_DEVICES = 64 };
@@ -77,7 +80,10 @@ typedef struct mpath_call {
 
 typedef struct mpath_group {
     void *communicator;
+    int size;
+    void *byte;          /* MPI_BYTE */
     int stops;           /* see Communicator in mpi.py */
+    pid_t pid;           /* of who made it: MPI is not for processes that are forked later */
     void (*start)(void); /* of the thread; may be NULL */
     int (*body)(int64_t key);
     void (*failed)(int64_t key, int state, int rc);
@@ -119,6 +125,7 @@ typedef struct mpath_group {
     X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (void **, int))                                                \
     X(CtxPushCurrent, cuCtxPushCurrent_v2, (void *))                                                                   \
     X(CtxPopCurrent, cuCtxPopCurrent_v2, (void **))                                                                    \
+    X(StreamIsCapturing, cuStreamIsCapturing, (void *, int *))                                                         \
     X(StreamSynchronize, cuStreamSynchronize, (void *))                                                                \
     X(EventCreate, cuEventCreate, (void **, unsigned))                                                                 \
     X(EventRecord, cuEventRecord, (void *, void *))                                                                    \
@@ -127,14 +134,50 @@ typedef struct mpath_group {
 
 enum { CUDA_EVENT_DISABLE_TIMING = 2 };
 
+/* Python's objects are pointers here, those of threads, too. All but RestoreThread with the interpreter lock. */
+#define PYTHON_FUNCTIONS(X)                                                                                            \
+    X(intptr_t, List_Size, (void *))                                                                                   \
+    X(void *, List_GetItem, (void *, intptr_t))                                                                        \
+    X(long long, Long_AsLongLong, (void *))                                                                            \
+    X(void, Err_Clear, (void))                                                                                         \
+    X(void *, Eval_SaveThread, (void))                                                                                 \
+    X(void, Eval_RestoreThread, (void *))
+
 #define POINTER(name, arguments) int(*name) arguments;
 #define CUDA_POINTER(name, symbol, arguments) int(*name) arguments;
 static struct {
     MPI_FUNCTIONS(POINTER)
 } mpi;
+#define PYTHON_POINTER(result, name, arguments) result(*name) arguments;
 static struct {
     CUDA_FUNCTIONS(CUDA_POINTER)
 } cuda;
+static struct {
+    PYTHON_FUNCTIONS(PYTHON_POINTER)
+} python;
+
+/* What DLPack 1.x lays down (its header dlpack.h): a tensor as its owner describes it, and the owner's functions. */
+enum { DLPACK_MAJOR = 1, DLPACK_CPU = 1, DLPACK_CUDA = 2, BITS_PER_BYTE = 8 };
+
+typedef struct mpath_tensor {
+    void *data;
+    int32_t device_kind, device;
+    int32_t dimensions;
+    uint8_t code, bits;
+    uint16_t lanes;
+    const int64_t *shape, *strides; /* in elements */
+    uint64_t offset;                /* of the first element, in bytes */
+} mpath_tensor_t;
+
+typedef struct mpath_tensors {
+    uint32_t major, minor;
+    void *former;
+    void *not_used[3];
+    int (*describe)(void *object, mpath_tensor_t *tensor); /* as long as the object lives */
+    int (*current_stream)(int device_kind, int32_t device, void **stream_p);
+} mpath_tensors_t;
+
+static const mpath_tensors_t *tensors; /* PyTorch's; NULL: it has none */
 static void *contexts[MOST_DEVICES];
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -163,6 +206,21 @@ const char *mpath_open_cuda(void)
         return #symbol;                                                                                                \
     }
     CUDA_FUNCTIONS(CUDA_FIND)
+    return NULL;
+}
+
+/* The same of Python. `table`: of PyTorch's tensors. */
+const char *mpath_open_tensors(const mpath_tensors_t *table)
+{
+#define PYTHON_FIND(result, name, arguments)                                                                           \
+    if ((python.name = (result(*) arguments)dlsym(RTLD_DEFAULT, "Py" #name)) == NULL) {                                \
+        return "Py" #name;                                                                                             \
+    }
+    PYTHON_FUNCTIONS(PYTHON_FIND)
+    if (table->major != DLPACK_MAJOR || table->describe == NULL) {
+        return "DLPack 1";
+    }
+    tensors = table;
     return NULL;
 }
 
@@ -452,12 +510,141 @@ static void call_open(mpath_group_t *group, mpath_call_t *call)
     atomic_store(&call->state, MPATH_PENDING);
 }
 
+/* --- all_to_all_single ---------------------------------------------------------------------------------------- */
+
+/* The rows of a dense tensor and the bytes of each; 0: it is not one that is described here. */
+static int rows_read(void *object, mpath_tensor_t *tensor, int64_t *rows_p, int64_t *row_bytes_p)
+{
+    int64_t elements = 1; /* of a row, at the end */
+    if (tensors->describe(object, tensor) != 0 || tensor->dimensions < 1 || tensor->lanes != 1 ||
+        tensor->bits % BITS_PER_BYTE != 0) {
+        return 0;
+    }
+    for (int i = tensor->dimensions - 1; i > 0; i--) {
+        if (tensor->shape[i] != 1 && tensor->strides[i] != elements) {
+            return 0;
+        }
+        elements *= tensor->shape[i];
+    }
+    *rows_p      = tensor->shape[0];
+    *row_bytes_p = elements * (tensor->bits / BITS_PER_BYTE);
+    return tensor->shape[0] <= 1 || tensor->strides[0] == elements;
+}
+
+/* Counts and displacements in bytes of `size` ranks, whose rows the list tells, or that have equal parts where it is
+ * empty; 0: such a list is not for here. */
+static int splits_read(void *list, int size, int64_t rows, int64_t row_bytes, int *counts, int *places)
+{
+    intptr_t length = python.List_Size(list);
+    int64_t sum     = 0;
+    if ((length != size && (length != 0 || rows % size != 0)) || (row_bytes > 0 && rows > INT32_MAX / row_bytes)) {
+        return 0;
+    }
+    for (int rank = 0; rank < size; rank++) {
+        int64_t part = rows / size;
+        if (length != 0) {
+            void *item = python.List_GetItem(list, rank);
+            part       = item == NULL ? -1 : python.Long_AsLongLong(item);
+        }
+        if (part < 0 || part > rows - sum) {
+            return 0;
+        }
+        counts[rank] = (int)(part * row_bytes);
+        places[rank] = (int)(sum * row_bytes);
+        sum += part;
+    }
+    return sum == rows;
+}
+
+static int alltoall_read(const mpath_group_t *group, mpath_call_t *call, int *sizes, void *output, void *input,
+                         void *output_splits, void *input_splits)
+{
+    mpath_tensor_t to = {.data = NULL}, from = {.data = NULL};
+    int64_t to_rows, to_row_bytes, from_rows, from_row_bytes;
+    int size = group->size, is_capturing = 0;
+    if (!rows_read(output, &to, &to_rows, &to_row_bytes) || !rows_read(input, &from, &from_rows, &from_row_bytes) ||
+        to.code != from.code || to.bits != from.bits || to.device_kind != from.device_kind ||
+        to.device != from.device || (from.device_kind != DLPACK_CPU && from.device_kind != DLPACK_CUDA) ||
+        !splits_read(input_splits, size, from_rows, from_row_bytes, sizes, sizes + size) ||
+        !splits_read(output_splits, size, to_rows, to_row_bytes, sizes + 2 * size, sizes + 3 * size)) {
+        return 0;
+    }
+    call->device = -1;
+    if (from.device_kind == DLPACK_CUDA) {
+        call->device = from.device;
+        if (tensors->current_stream(DLPACK_CUDA, from.device, &call->stream) != 0 ||
+            (call->stream != NULL && (cuda.StreamIsCapturing(call->stream, &is_capturing) != 0 || is_capturing != 0))) {
+            return 0;
+        }
+    }
+    call->send           = (char *)from.data + from.offset;
+    call->receive        = (char *)to.data + to.offset;
+    call->send_counts    = sizes;
+    call->send_places    = sizes + size;
+    call->receive_counts = sizes + 2 * size;
+    call->receive_places = sizes + 3 * size;
+    call->send_type = call->receive_type = group->byte;
+    return 1;
+}
+
+/* Fills in the call of an all_to_all_single, its stream included. Tensors are PyTorch's and of no class derived from
+ * them, splits are lists, `sizes` takes four numbers for each rank and lives with the call. 0: it is wrong, or too
+ * rare for here; calls.py knows. With the interpreter lock. */
+int mpath_describe(const mpath_group_t *group, mpath_call_t *call, int *sizes, void *output, void *input,
+                   void *output_splits, void *input_splits)
+{
+    int is_read = tensors != NULL && group->pid == getpid() &&
+                  alltoall_read(group, call, sizes, output, input, output_splits, input_splits);
+    if (!is_read && tensors != NULL) {
+        python.Err_Clear();
+    }
+    return is_read;
+}
+
+/* The same, and makes the call at once: its state. MPATH_PENDING: nothing was done, as it is not for here, something
+ * is before it, or it could not be stopped. `call` and `sizes` are the group's, of whoever has the turn. */
+int mpath_exchange(mpath_group_t *group, mpath_call_t *call, int *sizes, void *output, void *input, void *output_splits,
+                   void *input_splits)
+{
+    int state, is_mine;
+    void *thread;
+    pthread_mutex_lock(&group->lock);
+    is_mine = group->stops && !group->is_busy && group->head == NULL && group_refuses(group) == 0;
+    group->is_busy |= is_mine;
+    pthread_mutex_unlock(&group->lock);
+    if (!is_mine) {
+        return MPATH_PENDING;
+    }
+    if (!mpath_describe(group, call, sizes, output, input, output_splits, input_splits)) {
+        turn_end(group, call, MPATH_PENDING);
+        return MPATH_PENDING;
+    }
+    pthread_mutex_lock(&group->lock);
+    state = group_refuses(group);
+    if (state == 0) {
+        call_open(group, call);
+        group->current = call;
+    }
+    pthread_mutex_unlock(&group->lock);
+    if (state != 0) {
+        turn_end(group, call, state);
+        return state;
+    }
+    thread = python.Eval_SaveThread();
+    state  = call_make(group, call);
+    if (state == MPATH_DONE) {
+        turn_end(group, call, state);
+    } /* else the turn is not given to anybody: the caller gives the group up */
+    python.Eval_RestoreThread(thread);
+    return state;
+}
+
 /* --- what Python calls --------------------------------------------------------------------------------------- */
 
 /* Both sides of the interface are of one release. */
 int64_t mpath_layout(void)
 {
-    return (int64_t)sizeof(mpath_call_t) * 1000 + 2;
+    return (int64_t)sizeof(mpath_call_t) * 1000 + 3;
 }
 
 static int stop_query(void *state, void *status)
@@ -481,7 +668,7 @@ static int stop_cancel(void *state, int complete)
 }
 
 /* NULL: no memory, or MPI cannot make the request that stops calls. */
-mpath_group_t *mpath_group_create(void *communicator, int stops)
+mpath_group_t *mpath_group_create(void *communicator, int size, void *byte, int stops)
 {
     mpath_group_t *group = calloc(1, sizeof(*group));
     pthread_condattr_t attributes;
@@ -489,6 +676,9 @@ mpath_group_t *mpath_group_create(void *communicator, int stops)
         return NULL;
     }
     group->communicator = communicator;
+    group->size         = size;
+    group->byte         = byte;
+    group->pid          = getpid();
     group->stops        = stops;
     group->tail         = &group->head;
     if (stops && mpi.Grequest_start(stop_query, stop_free, stop_cancel, NULL, &group->stop) != 0) {

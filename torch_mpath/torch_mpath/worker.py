@@ -166,9 +166,11 @@ class Together(dist.Work):
 class Queue:
     """The calls of one group: made one after the other, by a thread, or by the caller itself if it would wait and nothing is before it."""
 
-    def __init__(self, alarm, device, comm):
+    def __init__(self, alarm, device, comm, size):
         self.alarm, self._device, self._comm = alarm, device, comm
         self.native, self.at = native.library(), comm.at
+        # Of exchange(): one is under way at most.
+        self._exchange, self._sizes = Made("all_to_all_single", native.Call(native.ALLTOALLV), None, 0, None), (ctypes.c_int * (4 * size))()
         self.broken = None    # why the group is of no more use
         self._change = threading.Lock()
         self._pending = {}    # calls that are not known to be finished, by their keys
@@ -204,16 +206,31 @@ class Queue:
                 raise
         if state == native.DONE:
             del self._pending[key]
-            if call.plan is not None:
-                call.plan.free.append(call)
             return
-        if state in (native.FAILED, native.CUDA_FAILED):
-            failure = mpi.Error(self._comm.failure(call, state))
-            self._give_up_for(made, failure)
-        else:
-            failure = self.error(what, state)
+        failure = self._failure(made, state)
         self.forget(key)
         raise failure
+
+    def exchange(self, output, inp, out_splits, in_splits, seconds, opts):
+        """make() for an all_to_all_single of tensors that the library may look at (calls.described), without a step in Python. False: the
+        library left it, and nothing was done."""
+        made = self._exchange
+        made.seconds, made.opts = seconds, opts  # of the last caller, where several threads call at once
+        state = self.native.exchange(self.at, made.call.at, self._sizes, output, inp, out_splits, in_splits)
+        if state == native.DONE:
+            return True
+        if state == native.PENDING:
+            return False
+        _abandoned.append((output, inp))
+        raise self._failure(made, state)
+
+    def _failure(self, made, state):
+        """The exception of a call that its caller has made; the group is given up."""
+        if state in (native.FAILED, native.CUDA_FAILED):
+            failure = mpi.Error(self._comm.failure(made.call, state))
+            self._give_up_for(made, failure)
+            return failure
+        return self.error(made.what, state)
 
     def post(self, work):
         """Queues a call, and returns its handle."""
@@ -321,7 +338,7 @@ class Queue:
         key, number, ns = self._looked
         if self.broken is not None or not self.native.look(self.at, key, number, ns):
             return
-        call, seconds = self._pending.get(key.value), ns.value / 1e9
+        call, seconds = self._pending.get(key.value) if key.value else self._exchange, ns.value / 1e9
         if call is None:
             return
         if seconds > _limit_s(call):
