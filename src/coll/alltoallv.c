@@ -134,11 +134,12 @@ static mpath_status_t coll_ask_tuner(mpath_coll_t *coll, const mpath_agreed_t *a
     if (load->links_ns == 0) {
         return MPATH_OK; /* nothing crosses between nodes */
     }
-    call       = (mpath_doubt_call_t){.bytes  = load->busiest_cross,
-                                      .skew   = mpath_ways_skew(load->busiest_cross, load->node_cross),
-                                      .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
-    status     = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
-    *because_p = status == MPATH_OK && previous ? MPATH_WHY_FASTER : NULL;
+    call         = (mpath_doubt_call_t){.bytes  = load->busiest_cross,
+                                        .skew   = mpath_ways_skew(load->busiest_cross, load->node_cross),
+                                        .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
+    call.is_even = call.skew == 0;
+    status       = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
+    *because_p   = status == MPATH_OK && previous ? MPATH_WHY_FASTER : NULL;
     if (*because_p != NULL) {
         keep_equal(coll, &call);
     }

@@ -34,7 +34,7 @@ static void end_doubt(mpath_doubt_t *doubt, mpath_doubt_kind_t *kind)
 static void log_doubt(const mpath_team_t *team, const char *next)
 {
     mpath_info_by(mpath_team_rank(team) == 0,
-                  "calls of %d ranks take more than twice as long as their bytes need at the rates of the rails; %s",
+                  "calls of %d ranks take longer than their bytes need at the rates of the rails; %s",
                   mpath_team_size(team), next);
 }
 
@@ -127,7 +127,8 @@ mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32
         grant_passes(doubt, flags);
     }
     /* of what others progress nobody says anything: ranks compute meanwhile */
-    doubt->last = (*previous_p || mpath_idle_others_may_rest()) ? NULL : kind;
+    doubt->last    = (*previous_p || mpath_idle_others_may_rest()) ? NULL : kind;
+    doubt->is_even = call->is_even;
     return MPATH_OK;
 }
 
@@ -150,7 +151,9 @@ void mpath_doubt_adapted(mpath_doubt_t *doubt, int changed)
 
 void mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns)
 {
-    doubt->was_slow = took_ns > MPATH_DOUBT_TIMES * links_ns + MPATH_DOUBT_FIRST_NS;
+    uint64_t fine_ns = doubt->is_even ? links_ns / 100 * MPATH_DOUBT_EVEN_PERCENT : links_ns * MPATH_DOUBT_TIMES;
+
+    doubt->was_slow = took_ns > fine_ns + MPATH_DOUBT_FIRST_NS;
 }
 
 void mpath_doubt_ended(mpath_doubt_t *doubt)

@@ -4,7 +4,8 @@
  * the previous function would be, which takes the same links (plan/gate.h). That does not hold where the MPI reaches the NICs
  * by another way than UCX does (libfabric or PSM2 on Slingshot, EFA and Omni-Path, where UCX is left with TCP), nor where
  * a topology file is wrong. So a call that takes far longer than its bytes need at the declared rates raises doubt, and
- * where several in a row of a kind do, on any rank, the previous function is tried (tune/ways.h).
+ * where several in a row of a kind do, on any rank, the previous function is tried (tune/ways.h). Where the previous function
+ * would load the rails alike, nothing but its being slower speaks for mpath, and a few percent are enough.
  *
  * A rail that has become slow makes calls slow, too, until shares follow it (tune/nic_rates.h), and those go first: where
  * the ranks exchange what rails carry, they do so a few calls after doubt has come up, and the previous function is tried
@@ -27,12 +28,13 @@
 #include "team/team.h"
 #include "util/pause.h"
 
-#define MPATH_DOUBT_TIMES 2u         /* a call is slow that takes so many times as long as its bytes */
-#define MPATH_DOUBT_FIRST_NS 100000u /* and so much more: messages, and copies inside nodes */
-#define MPATH_DOUBT_ROW 4u           /* slow calls of a kind, one after the other */
-#define MPATH_DOUBT_WINDOW_CALLS 4u  /* after so many the ranks exchange what rails carry */
-#define MPATH_DOUBT_WINDOWS 4u       /* such exchanges, at most */
-#define MPATH_DOUBT_PASS_FIRST 1u    /* calls without an agreement between two with one, see util/pause.h */
+#define MPATH_DOUBT_TIMES 2u          /* a call is slow that takes so many times as long as its bytes */
+#define MPATH_DOUBT_EVEN_PERCENT 105u /* the same in percent, where there is nothing to gain */
+#define MPATH_DOUBT_FIRST_NS 100000u  /* and so much more: messages, and copies inside nodes */
+#define MPATH_DOUBT_ROW 4u            /* slow calls of a kind, one after the other */
+#define MPATH_DOUBT_WINDOW_CALLS 4u   /* after so many the ranks exchange what rails carry */
+#define MPATH_DOUBT_WINDOWS 4u        /* such exchanges, at most */
+#define MPATH_DOUBT_PASS_FIRST 1u     /* calls without an agreement between two with one, see util/pause.h */
 #define MPATH_DOUBT_PASS_MOST 63u
 
 /* What the ranks have said of the calls of a kind that mpath carried. */
@@ -48,6 +50,7 @@ typedef struct mpath_doubt {
     mpath_doubt_kind_t kinds[MPATH_WAYS_KINDS];
     mpath_trials_t trials;
     mpath_doubt_kind_t *last; /* the last call that mpath carried; NULL: nothing is to be said of it */
+    int is_even;              /* it */
     int was_slow;             /* it, on this rank */
     mpath_pause_t passes;     /* calls that need no agreement, until the next that does */
 } mpath_doubt_t;
@@ -56,6 +59,7 @@ typedef struct mpath_doubt {
 typedef struct mpath_doubt_call {
     uint64_t bytes;
     unsigned skew; /* mpath_ways_skew() */
+    int is_even;   /* the previous function loads the rails as mpath does */
     int adapts;    /* shares follow what such calls show */
 } mpath_doubt_call_t;
 

@@ -71,6 +71,23 @@ static void run_trials(mpath_doubt_t *doubt, mpath_team_t *team, uint32_t first,
     }
 }
 
+/* Where there is nothing to gain a little is enough, and only there. */
+static void check_even(mpath_doubt_t *doubt, mpath_team_t *team)
+{
+    const mpath_doubt_call_t even = {.bytes = MIB, .is_even = 1};
+    const uint64_t most_ns        = 105 * MS + MPATH_DOUBT_FIRST_NS;
+    int previous;
+
+    ranks_check(mpath_doubt_next(doubt, team, 0, &even, mpath_time_ns(), &previous) == MPATH_OK);
+    __real_mpath_doubt_took(doubt, most_ns, 100 * MS);
+    ranks_check(mpath_doubt_tell(doubt) == 0);
+    __real_mpath_doubt_took(doubt, most_ns + 1, 100 * MS);
+    ranks_check(mpath_doubt_tell(doubt) == MPATH_CALL_SLOW);
+    ranks_check(!next(doubt, team, 0, MIB, 0));
+    __real_mpath_doubt_took(doubt, most_ns + 1, 100 * MS);
+    ranks_check(mpath_doubt_tell(doubt) == 0);
+}
+
 static void check_word(mpath_team_t *team)
 {
     mpath_doubt_t doubt = {.last = NULL};
@@ -81,6 +98,7 @@ static void check_word(mpath_team_t *team)
     ranks_check(mpath_doubt_tell(&doubt) == 0);
     __real_mpath_doubt_took(&doubt, 2 * MS + MPATH_DOUBT_FIRST_NS + 1, MS);
     ranks_check(mpath_doubt_tell(&doubt) == MPATH_CALL_SLOW);
+    check_even(&doubt, team);
     /* one that was not slow, and those of other kinds, do not count */
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
     ranks_check(!next(&doubt, team, 0, MIB, 0));
