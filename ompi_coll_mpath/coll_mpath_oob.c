@@ -381,31 +381,38 @@ void mca_coll_mpath_loss_note(mca_coll_mpath_module_t *module, mpath_status_t re
     }
 }
 
-/* `beside`: those of this node, too, which may not look. What is sent needs nobody to wait for it. */
+/* `beside`: those of this node, too, which may not look. */
 static void loss_tell(mca_coll_mpath_module_t *module, mpath_status_t reason, int about, bool beside)
 {
     mca_coll_mpath_loss_t *loss = &module->loss;
-    int rank, me = ompi_comm_rank(module->comm);
+    int rank, me = ompi_comm_rank(module->comm), size = ompi_comm_size(module->comm);
     const int32_t word[4] = {LOSS_MAGIC, (int32_t)reason, about, me};
-    mpath_oob_request_t request;
+    mpath_oob_request_t *words;
 
     if (loss->has_told) {
         return;
     }
+    words = calloc((size_t)size, sizeof(*words));
+    if (NULL == words) {
+        return; /* who is not told looks by itself, or waits until its deadline */
+    }
     loss->has_told = true;
     loss_open(module);
     (void)mca_coll_mpath_lifetime_watch(module); /* what is under way keeps the communicator */
-    for (rank = 0; rank < ompi_comm_size(module->comm); rank++) {
+    for (rank = 0; rank < size; rank++) {
         /* Who is said to be gone may not be: only messages to it have failed, or it is late. */
-        if ((me == rank) || (!beside && mca_coll_mpath_peers_watched(module->comm, rank)) ||
-            mca_coll_mpath_peers_gone(module->comm, rank)) {
-            continue;
-        }
-        request.handle = NULL;
-        if (MPATH_OK == loss->oob.isend(&loss->state, rank, word, sizeof(word), &request)) {
-            loss->oob.cancel(&loss->state, &request); /* it goes all the same */
+        if ((me != rank) && (beside || !mca_coll_mpath_peers_watched(module->comm, rank)) &&
+            !mca_coll_mpath_peers_gone(module->comm, rank)) {
+            (void)loss->oob.isend(&loss->state, rank, word, sizeof(word), &words[rank]);
         }
     }
+    mpath_exchange_let_go(&loss->oob, words, size);
+    for (rank = 0; rank < size; rank++) {
+        if (NULL != words[rank].handle) {
+            loss->oob.cancel(&loss->state, &words[rank]); /* it may go all the same */
+        }
+    }
+    free(words);
 }
 
 void mca_coll_mpath_loss_give_up(mca_coll_mpath_module_t *module, mpath_status_t reason, int peer)

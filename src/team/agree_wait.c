@@ -294,51 +294,10 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     return status;
 }
 
-#define NOTICES_GO_NS MPATH_NS_PER_S
-
-/* Notices of a broken team that are on their way. */
-typedef struct notices_wait {
-    mpath_team_t *team;
-    uint64_t end_ns;
-} notices_wait_t;
-
-static mpath_status_t notices_look(void *engine, int *events_p)
-{
-    const notices_wait_t *notices    = engine;
-    const mpath_team_t *team         = notices->team;
-    const mpath_channels_t *channels = team->channels;
-    int left                         = 0;
-
-    *events_p = 0;
-    for (int i = 0; i < channels->num_notices; i++) {
-        left += channels->notices[i].handle != NULL &&
-                team->oob.test(team->oob.context, &channels->notices[i], NULL) == MPATH_INPROGRESS;
-    }
-    return left > 0 && mpath_time_ns() < notices->end_ns ? MPATH_INPROGRESS : MPATH_OK;
-}
-
-/* Who does not take a notice in time hears of it in another way, or is gone. */
-static int notices_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char *text, size_t size)
-{
-    (void)engine;
-    (void)why;
-    (void)rank_p;
-    (void)text;
-    (void)size;
-    return 0;
-}
-
 void mpath_team_tell(mpath_team_t *team)
 {
-    static const mpath_wait_ops_t ops = {.look = notices_look, .edge = notices_edge};
-    mpath_wait_t wait                 = {.oob = &team->oob, .turn_mask = MPATH_WAIT_TURN_ALWAYS};
-    notices_wait_t notices            = {.team = team};
-
-    if (team->broken == MPATH_OK || team->channels == NULL || team->channels->has_told) {
-        return;
+    if (team->broken != MPATH_OK && team->channels != NULL && !team->channels->has_told) {
+        team->channels->has_told = 1;
+        mpath_exchange_let_go(&team->oob, team->channels->notices, team->channels->num_notices);
     }
-    team->channels->has_told = 1;
-    notices.end_ns           = mpath_time_ns() + NOTICES_GO_NS;
-    mpath_wait_start(&wait);
-    (void)mpath_wait(&wait, &ops, &notices);
 }

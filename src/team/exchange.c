@@ -326,3 +326,45 @@ mpath_status_t mpath_exchange_agree(const mpath_oob_t *oob, mpath_patience_t pat
                   oob->name, (int)verdict.rank, mpath_status_string((mpath_status_t)verdict.status));
     return MPATH_DECLINED;
 }
+
+#define LET_GO_NS MPATH_NS_PER_S
+
+typedef struct let_go {
+    const mpath_oob_t *oob;
+    mpath_oob_request_t *requests;
+    int count;
+    uint64_t end_ns;
+} let_go_t;
+
+static mpath_status_t let_go_look(void *engine, int *events_p)
+{
+    const let_go_t *going = engine;
+    int left              = 0;
+
+    *events_p = 0;
+    for (int i = 0; i < going->count; i++) {
+        left += going->requests[i].handle != NULL &&
+                going->oob->test(going->oob->context, &going->requests[i], NULL) == MPATH_INPROGRESS;
+    }
+    return left > 0 && mpath_time_ns() < going->end_ns ? MPATH_INPROGRESS : MPATH_OK;
+}
+
+static int let_go_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char *text, size_t size)
+{
+    (void)engine;
+    (void)why;
+    (void)rank_p;
+    (void)text;
+    (void)size;
+    return 0;
+}
+
+void mpath_exchange_let_go(const mpath_oob_t *oob, mpath_oob_request_t *requests, int count)
+{
+    static const mpath_wait_ops_t ops = {.look = let_go_look, .edge = let_go_edge};
+    mpath_wait_t wait                 = {.oob = oob, .turn_mask = MPATH_WAIT_TURN_ALWAYS};
+    let_go_t going = {.oob = oob, .requests = requests, .count = count, .end_ns = mpath_time_ns() + LET_GO_NS};
+
+    mpath_wait_start(&wait);
+    (void)mpath_wait(&wait, &ops, &going);
+}

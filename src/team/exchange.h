@@ -103,6 +103,13 @@ mpath_status_t mpath_exchange_broadcast(const mpath_oob_t *oob, mpath_patience_t
  */
 mpath_status_t mpath_exchange_agree(const mpath_oob_t *oob, mpath_patience_t patience, mpath_status_t mine);
 
+/*
+ * Gives the control plane up to a second to let go of sends, of which nobody may take care any more: after an error the
+ * program may never come back to MPI, and what waits for a connection would stay where it is. What has not gone then stays in
+ * `requests`. Who does not take it in time hears of the error in another way, or is gone.
+ */
+void mpath_exchange_let_go(const mpath_oob_t *oob, mpath_oob_request_t *requests, int count);
+
 /* Nonzero: with this status a rank leaves an exchange without knowing what the others have; so do they, then. */
 static inline int mpath_exchange_is_parted(mpath_status_t status)
 {

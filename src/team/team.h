@@ -158,8 +158,8 @@ mpath_nic_set_t mpath_team_lost(const mpath_team_t *team, int node);
  */
 void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
 /*
- * A call returns: the first time that the team is broken then, gives the control plane up to a second to let go of the notices. After
- * an error the program may never come back to MPI, and what waits for a connection would stay where it is.
+ * A call returns: the first time that the team is broken then, gives the control plane up to a second to let go of the notices
+ * (mpath_exchange_let_go()).
  */
 void mpath_team_tell(mpath_team_t *team);
 /* MPATH_OK or the reason; looks at the node's flag too. */

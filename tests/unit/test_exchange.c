@@ -203,11 +203,53 @@ static void test_late(void **state)
     assert_int_equal(ranks_run(&setup, late_body, NULL), 0);
 }
 
+/* Sends of a control plane that gets on with them as it is let run. */
+typedef struct slow_sends {
+    int runs, needs; /* -1: never */
+} slow_sends_t;
+
+static mpath_status_t slow_test(void *context, mpath_oob_request_t *request, size_t *bytes_p)
+{
+    const slow_sends_t *sends = context;
+
+    (void)bytes_p;
+    if (sends->needs < 0 || sends->runs < sends->needs) {
+        return MPATH_INPROGRESS;
+    }
+    request->handle = NULL;
+    return MPATH_OK;
+}
+
+static void slow_progress(void *context)
+{
+    slow_sends_t *sends = context;
+
+    sends->runs++;
+}
+
+/* Words that nobody waits for later go as long as the control plane gets on with them, but not for ever. */
+static void test_let_go(void **state)
+{
+    slow_sends_t sends        = {.needs = 500};
+    const mpath_oob_t oob     = {.context = &sends, .name = "test", .test = slow_test, .progress = slow_progress};
+    mpath_oob_request_t of[3] = {{.handle = &sends}, {.handle = NULL}, {.handle = &sends}};
+
+    (void)state;
+    mpath_exchange_let_go(&oob, of, 3);
+    assert_true(sends.runs >= sends.needs);
+    assert_null(of[0].handle);
+    assert_null(of[2].handle);
+    of[1].handle = &sends;
+    sends.needs  = -1;
+    mpath_exchange_let_go(&oob, of, 3);
+    assert_ptr_equal(of[1].handle, &sends);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),    cmocka_unit_test(test_failed), cmocka_unit_test(test_shortage),
-        cmocka_unit_test(test_absent), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_all),      cmocka_unit_test(test_let_go), cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_shortage), cmocka_unit_test(test_absent), cmocka_unit_test(test_late),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
