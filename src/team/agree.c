@@ -405,10 +405,14 @@ static mpath_status_t agree_await_result(mpath_team_t *team, mpath_agree_wait_t 
     return MPATH_OK;
 }
 
-/* mpath_team_allgather() is an agreement, too, of this operation; and so are the search for a wrong count, and mpath_team_gather_few(). */
+/*
+ * mpath_team_allgather() is an agreement, too, of this operation; and so are the search for a wrong count, mpath_team_gather_few() and
+ * mpath_team_gather_near().
+ */
 #define AGREE_GATHER UINT32_MAX
 #define AGREE_COUNTS (UINT32_MAX - 1)
 #define AGREE_SAYS (UINT32_MAX - 2)
+#define AGREE_NEAR (UINT32_MAX - 3)
 
 #define AGREE_TEXT 128
 
@@ -887,8 +891,13 @@ static mpath_status_t agree_lead(mpath_team_t *team, const mpath_call_t *call, c
             return team->broken;
         }
     }
-    status = block_bytes > 0 ? mpath_agree_nodes_gather(team, call, block_bytes, record, wait)
-                             : mpath_agree_nodes_exchange(team, call, limits, record, wait);
+    if (block_bytes == 0) {
+        status = mpath_agree_nodes_exchange(team, call, limits, record, wait);
+    } else if (call->operation == AGREE_NEAR) {
+        status = mpath_agree_nodes_gather_near(team, call, block_bytes, record, wait);
+    } else {
+        status = mpath_agree_nodes_gather(team, call, block_bytes, record, wait);
+    }
     if (status != MPATH_OK) {
         return status;
     }
@@ -1199,11 +1208,11 @@ mpath_status_t mpath_agree_demand(mpath_team_t *team, const mpath_call_t *call, 
 }
 
 /* An agreement of `bytes` bytes, the same number for everybody; they land in all[offset + rank * stride]. */
-static mpath_status_t gather_round(mpath_team_t *team, uint32_t flags, const void *mine, size_t bytes, void *all,
-                                   size_t stride, size_t offset, uint32_t *flags_p)
+static mpath_status_t gather_round(mpath_team_t *team, uint32_t operation, uint32_t flags, const void *mine,
+                                   size_t bytes, void *all, size_t stride, size_t offset, uint32_t *flags_p)
 {
     const mpath_agree_limits_t limits = {0, 0, 0};
-    mpath_call_t call                 = {.operation = AGREE_GATHER, .flags = flags};
+    mpath_call_t call                 = {.operation = operation, .flags = flags};
     mpath_status_t status             = agree_begin(team);
     mpath_agree_wait_t wait           = {.uses_own = 0};
     mpath_agree_record_t record;
@@ -1219,16 +1228,23 @@ static mpath_status_t gather_round(mpath_team_t *team, uint32_t flags, const voi
     if (status != MPATH_OK) {
         return status;
     }
-    for (int rank = 0; rank < team->size; rank++) {
-        memcpy((char *)all + (size_t)rank * stride + offset, mpath_agree_half(team)->blocks + (size_t)rank * bytes,
-               bytes);
+    for (int node = 0; node < team->num_nodes; node++) {
+        const int *ranks = team->agree->by_node + team->agree->first_on[node];
+
+        if (operation == AGREE_NEAR && node != team->node && !mpath_team_is_near(team->num_nodes, team->node, node)) {
+            continue;
+        }
+        for (int i = 0; i < team->num_on[node]; i++) {
+            memcpy((char *)all + (size_t)ranks[i] * stride + offset,
+                   mpath_agree_half(team)->blocks + (size_t)ranks[i] * bytes, bytes);
+        }
     }
     *flags_p = record.flags;
     return MPATH_OK;
 }
 
 /* The same bytes for everybody, as many at a time as there is room for. */
-mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+static mpath_status_t gather_blocks(mpath_team_t *team, uint32_t operation, const void *mine, size_t bytes, void *all)
 {
     size_t room           = team->agree->layout.block_bytes;
     mpath_status_t status = mpath_team_status(team);
@@ -1238,11 +1254,21 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
     for (size_t done = 0; done < bytes && status == MPATH_OK;) {
         size_t piece = bytes - done < room ? bytes - done : room;
 
-        status = gather_round(team, 0, mine, piece, all, bytes, done, &flags);
+        status = gather_round(team, operation, 0, mine, piece, all, bytes, done, &flags);
         done += piece;
     }
     team->agree->all_here = 0;
     return status;
+}
+
+mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+{
+    return gather_blocks(team, AGREE_GATHER, mine, bytes, all);
+}
+
+mpath_status_t mpath_team_gather_near(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+{
+    return gather_blocks(team, AGREE_NEAR, mine, bytes, all);
 }
 
 /* The leader's part; what was said stands in the segment then, behind the numbers. */
@@ -1318,7 +1344,7 @@ mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine,
 
     if (status == MPATH_OK) {
         team->agree->settling = 1;
-        status                = gather_round(team, mark ? MPATH_CALL_MARKED : 0, mine, bytes, all, bytes, 0, &flags);
+        status = gather_round(team, AGREE_GATHER, mark ? MPATH_CALL_MARKED : 0, mine, bytes, all, bytes, 0, &flags);
         team->agree->settling = 0;
     }
     if (status == MPATH_OK) {

@@ -10,7 +10,8 @@
  * Parallel Processing Letters 3(1), 1993). The second sum is sent while a later round needs it. Small data goes directly
  * then, in messages of its own.
  *
- * A gather moves blocks, of a node each: its record and the bytes of its ranks. To each other leader, or by Bruck's algorithm.
+ * A gather moves blocks, of a node each: its record and the bytes of its ranks. To each other leader, or by Bruck's algorithm; among
+ * near nodes to each of these.
  */
 #include "team/agree_private.h"
 
@@ -83,6 +84,45 @@ static size_t blocks_room(const mpath_team_t *team, int first, int count, size_t
     return room;
 }
 
+static int rounds_of(int num_nodes)
+{
+    int rounds = 0;
+
+    while (1 << rounds < num_nodes) {
+        rounds++;
+    }
+    return rounds;
+}
+
+/* How many nodes a leader has summed up before a round. */
+static int width_before(int num_nodes, int rounds, int round)
+{
+    int shift = rounds - round;
+
+    return (num_nodes + (1 << shift) - 1) >> shift;
+}
+
+/* Whether a round makes 2 w - 1 out of w. */
+static int is_odd(int num_nodes, int rounds, int round)
+{
+    return width_before(num_nodes, rounds, round + 1) != 2 * width_before(num_nodes, rounds, round);
+}
+
+int mpath_team_is_near(int num_nodes, int node, int other)
+{
+    int behind = (other - node + num_nodes) % num_nodes, before = num_nodes - behind, rounds = rounds_of(num_nodes);
+
+    for (int round = 0; behind > 0 && round < rounds; round++) {
+        int width = width_before(num_nodes, rounds, round), less = width - is_odd(num_nodes, rounds, round);
+
+        if (behind == width || before == width || behind == less || before == less || behind == 1 << round ||
+            before == 1 << round) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
@@ -104,6 +144,7 @@ size_t mpath_agree_message_room(const mpath_team_t *team, int from, int to)
                 room = larger(room, blocks_room(team, from, count, bytes));
             }
         }
+        room = mpath_team_is_near(team->num_nodes, from, to) ? larger(room, block_room(team, from, bytes)) : room;
     }
     room = larger(room, mpath_agree_said_room(nodes_are_few(team) ? team->num_nodes : 1));
     return sizeof(mpath_message_t) + larger(room, sizeof(unsigned) * (size_t)team->num_on[from]);
@@ -299,19 +340,14 @@ static mpath_status_t direct_send(mpath_team_t *team, const mpath_call_t *call, 
     return status;
 }
 
-/* Takes what has come of a node; 1: it has, 0: not yet, or a status. */
-static int direct_poll(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits, int node,
-                       size_t bytes, mpath_agree_record_t *record)
+/* A node's message is there. */
+static mpath_status_t direct_read(mpath_team_t *team, const mpath_agree_limits_t *limits, int node, size_t bytes,
+                                  mpath_agree_record_t *record)
 {
-    mpath_message_type_t type = bytes > 0 ? MPATH_MESSAGE_BLOCKS : MPATH_MESSAGE_RECORD;
-    mpath_channel_t *channel  = channel_of(team, node);
-    size_t head               = sizeof(mpath_message_t) + sizeof(*record);
-    int result                = message_poll(team, call, limits, channel, type, 0);
+    const mpath_channel_t *channel = channel_of(team, node);
+    size_t head                    = sizeof(mpath_message_t) + sizeof(*record);
     mpath_agree_record_t theirs;
 
-    if (result <= 0) {
-        return result;
-    }
     if (channel->in_bytes < head ||
         !direct_take(team, limits, node, bytes, channel->in + head, channel->in_bytes - head)) {
         return message_fail(team, channel, "its length does not fit its sizes", MPATH_ERR_INTERNAL);
@@ -321,7 +357,22 @@ static int direct_poll(mpath_team_t *team, const mpath_call_t *call, const mpath
     }
     mpath_agree_record_add(record, &theirs);
     node_came(team, node);
-    return 1;
+    return MPATH_OK;
+}
+
+/* Takes what has come of a node; 1: it has, 0: not yet, or a status. */
+static int direct_poll(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits, int node,
+                       size_t bytes, mpath_agree_record_t *record)
+{
+    mpath_message_type_t type = bytes > 0 ? MPATH_MESSAGE_BLOCKS : MPATH_MESSAGE_RECORD;
+    int result                = message_poll(team, call, limits, channel_of(team, node), type, 0);
+    mpath_status_t status;
+
+    if (result <= 0) {
+        return result;
+    }
+    status = direct_read(team, limits, node, bytes, record);
+    return status == MPATH_OK ? 1 : (int)status;
 }
 
 static mpath_status_t direct_exchange(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
@@ -361,30 +412,6 @@ static mpath_status_t direct_exchange(mpath_team_t *team, const mpath_call_t *ca
 }
 
 /* Many nodes. */
-
-static int rounds_of(int num_nodes)
-{
-    int rounds = 0;
-
-    while (1 << rounds < num_nodes) {
-        rounds++;
-    }
-    return rounds;
-}
-
-/* How many nodes a leader has summed up before a round. */
-static int width_before(int num_nodes, int rounds, int round)
-{
-    int shift = rounds - round;
-
-    return (num_nodes + (1 << shift) - 1) >> shift;
-}
-
-/* Whether a round makes 2 w - 1 out of w. */
-static int is_odd(int num_nodes, int rounds, int round)
-{
-    return width_before(num_nodes, rounds, round + 1) != 2 * width_before(num_nodes, rounds, round);
-}
 
 /* Whether sums over w - 1 are needed after a round. */
 static int needs_less(int num_nodes, int rounds, int round)
@@ -547,6 +574,40 @@ mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *
         }
     }
     mpath_reserve_clear(team->agree->gathered, mpath_agree_gathered_room(team)); /* gathers are seldom */
+    return status;
+}
+
+static int is_near(const mpath_team_t *team, int distance)
+{
+    return mpath_team_is_near(team->num_nodes, team->node, node_at(team, distance));
+}
+
+mpath_status_t mpath_agree_nodes_gather_near(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
+                                             mpath_agree_record_t *record, mpath_agree_wait_t *wait)
+{
+    const mpath_agree_limits_t limits = {0, 0, 0};
+    size_t used                       = block_pack(team, bytes, record, message_body(team));
+    mpath_status_t status             = MPATH_OK;
+
+    for (int distance = 1; distance < team->num_nodes && status == MPATH_OK; distance++) {
+        if (is_near(team, distance)) {
+            status = message_send(team, call, &limits, node_at(team, distance), MPATH_MESSAGE_BLOCKS, 0, used);
+        }
+    }
+    for (int distance = 1; distance < team->num_nodes && status == MPATH_OK; distance++) {
+        mpath_channel_t *channel = channel_of(team, node_at(team, distance));
+
+        if (!is_near(team, distance)) {
+            continue;
+        }
+        status = message_await(team, call, &limits, channel, MPATH_MESSAGE_BLOCKS, 0, wait);
+        if (status == MPATH_OK) {
+            status = direct_read(team, &limits, channel->node, bytes, record);
+        }
+        if (status == MPATH_OK) {
+            message_used(team, channel, wait);
+        }
+    }
     return status;
 }
 

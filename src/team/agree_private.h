@@ -259,6 +259,9 @@ mpath_status_t mpath_agree_nodes_exchange(mpath_team_t *team, const mpath_call_t
 /* The same of a gather of `bytes` bytes of each rank. */
 mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
                                         mpath_agree_record_t *record, mpath_agree_wait_t *wait);
+/* The same, with near nodes only: *record is what these say. */
+mpath_status_t mpath_agree_nodes_gather_near(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
+                                             mpath_agree_record_t *record, mpath_agree_wait_t *wait);
 /* mpath_team_gather_few(): with the entries of all nodes. */
 mpath_status_t mpath_agree_nodes_say(mpath_team_t *team, const mpath_call_t *call, mpath_team_few_t *said,
                                      mpath_agree_wait_t *wait);

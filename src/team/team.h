@@ -88,6 +88,16 @@ uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
 
 /*
+ * Of `num_nodes` nodes, whether two are near each other: whether one is 2^i, ceil(num_nodes / 2^i), or, where agreements need it, one
+ * less than that behind the other, going round. Leaders wait for messages of near nodes only, but for small data, and reductions in
+ * steps go between them. Of up to 7 nodes all are near; of more, a few for each time that their number doubles.
+ */
+int mpath_team_is_near(int num_nodes, int node, int other);
+
+/* mpath_team_allgather() among near nodes: what is in `all` of ranks of nodes that are not near this one stays as it is. */
+mpath_status_t mpath_team_gather_near(mpath_team_t *team, const void *mine, size_t bytes, void *all);
+
+/*
  * What nodes say to each other where only few of them have more than numbers to say: the most of any of these, and entries of the others.
  * All ranks of a node say the same.
  */

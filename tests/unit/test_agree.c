@@ -235,12 +235,94 @@ static void test_gather(void **state)
     }
 }
 
+/* Who is near: alike from both ends, all of few nodes, few of many. */
+static void test_near(void **state)
+{
+    (void)state;
+    for (int nodes = 1; nodes <= 1024; nodes++) {
+        int rounds = 0, count = 0;
+
+        while (1 << rounds < nodes) {
+            rounds++;
+        }
+        assert_false(mpath_team_is_near(nodes, nodes - 1, nodes - 1));
+        for (int other = 0; other < nodes; other++) {
+            int near = mpath_team_is_near(nodes, nodes / 2, other);
+
+            assert_int_equal(near, mpath_team_is_near(nodes, other, nodes / 2));
+            assert_true(near || nodes > 7 || other == nodes / 2);
+            count += near;
+        }
+        assert_true(count <= 6 * rounds);
+        for (int round = 0; round < rounds; round++) {
+            assert_true(mpath_team_is_near(nodes, 0, 1 << round));
+            assert_true(mpath_team_is_near(nodes, 0, (nodes + (1 << round)) >> (round + 1)));
+        }
+    }
+    assert_true(mpath_team_is_near(512, 500, 4)); /* 16 further */
+    assert_false(mpath_team_is_near(512, 500, 5));
+}
+
+/* A gather among near nodes: of the others nothing is written. */
+static int near_body(ranks_self_t *self, void *argument)
+{
+    enum { BYTES = 10001, UNTOUCHED = 0xa5 };
+    static unsigned char mine[BYTES], all[BYTES * RANKS_MAX];
+    const ranks_setup_t *setup = argument;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+
+    mpath_settings_init(&settings);
+    settings.small_bytes = 8;
+    context              = ranks_context(self, &settings);
+    team                 = ranks_team(self, context);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < BYTES; i++) {
+            mine[i] = (unsigned char)(i * 3 + (size_t)self->rank * 101 + (size_t)round);
+        }
+        memset(all, UNTOUCHED, sizeof(all));
+        ranks_check(mpath_team_gather_near(team, mine, BYTES, all) == MPATH_OK);
+        for (size_t rank = 0; rank < (size_t)self->size; rank++) {
+            int node = mpath_topo_place(mpath_team_topo(team), (int)rank)->node;
+            int here = node == self->node || mpath_team_is_near(setup->nodes, self->node, node);
+
+            for (size_t i = 0; i < BYTES; i++) {
+                ranks_check(all[rank * BYTES + i] ==
+                            (here ? (unsigned char)(i * 3 + rank * 101 + (size_t)round) : UNTOUCHED));
+            }
+        }
+    }
+    ranks_check(mpath_team_allgather(team, mine, BYTES, all) == MPATH_OK);
+    for (size_t rank = 0; rank < (size_t)self->size; rank++) {
+        ranks_check(all[rank * BYTES] == (unsigned char)(rank * 101 + 2));
+    }
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_gather_near(void **state)
+{
+    const int uneven[] = {0, 1, 2, 3, 4, 5, 6, 7, 3, 3, 0};
+    ranks_setup_t one = {.size = 3, .nodes = 1}, setup = {.size = 12};
+    ranks_setup_t unequal = {.size = 11, .nodes = 8, .node_of = uneven};
+
+    (void)state;
+    assert_int_equal(ranks_run(&one, near_body, &one), 0);
+    for (setup.nodes = 2; setup.nodes <= 12; setup.nodes += setup.nodes > 4 ? 4 : 1) {
+        assert_int_equal(ranks_run(&setup, near_body, &setup), 0);
+    }
+    assert_int_equal(ranks_run(&unequal, near_body, &unequal), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_node),    cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_many_nodes),
         cmocka_unit_test(test_small_bytes), cmocka_unit_test(test_leader_bytes),  cmocka_unit_test(test_interleaved),
         cmocka_unit_test(test_rewrite),     cmocka_unit_test(test_signature),     cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_near),        cmocka_unit_test(test_gather_near),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
