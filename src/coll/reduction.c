@@ -695,13 +695,13 @@ static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t
  * The engine for the rails that there are: those that do not open are known once they were tried. MPATH_DECLINED where
  * they are too few for the call; where none can be opened the engine says so.
  */
-static mpath_status_t open_rails(mpath_symmetric_t *symmetric)
+static mpath_status_t open_rails(mpath_symmetric_t *symmetric, const mpath_share_job_t *job)
 {
     mpath_status_t status = MPATH_DECLINED;
     mpath_links_t *links;
 
     if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) > 1) {
-        status = mpath_links_get(symmetric->team, &links);
+        status = mpath_links_get(symmetric->team, job->in_steps ? MPATH_LINKS_NEAR : MPATH_LINKS_ALL, &links);
     }
     if ((status == MPATH_OK) && (symmetric->topo_version != mpath_team_topo_version(symmetric->team))) {
         status = symmetric_read_topo(symmetric);
@@ -721,8 +721,8 @@ static mpath_status_t symmetric_share(mpath_symmetric_t *symmetric, mpath_operat
     mpath_status_t status;
 
     mpath_record_phase(record, operation, MPATH_RECORD_MOVE, start_ns);
-    status = open_rails(symmetric);
-
+    job->in_steps = job->gpus == NULL && mpath_share_in_steps(symmetric->share, job->flags, bytes);
+    status        = open_rails(symmetric, job);
     if (status == MPATH_DECLINED) {
         return decline(symmetric, mpath_share_obstacle(symmetric->share));
     }
@@ -731,7 +731,6 @@ static mpath_status_t symmetric_share(mpath_symmetric_t *symmetric, mpath_operat
         because = status == MPATH_OK ? because : MPATH_WHY_IN_USE;
         symmetric->agreed_flags |= MPATH_CALL_MOVED; /* GPUs do not know what is new */
     }
-    job->in_steps = job->gpus == NULL && mpath_share_in_steps(symmetric->share, job->flags, bytes);
     if (status == MPATH_OK) {
         status = share_once(symmetric, operation, bytes, job, &stats);
     }
@@ -825,7 +824,7 @@ static mpath_status_t agree_on_run(mpath_symmetric_t *symmetric, uint64_t *all, 
 static mpath_status_t renew(mpath_symmetric_t *symmetric)
 {
     mpath_wire_t *wire;
-    mpath_status_t status = mpath_wire_get(symmetric->team, &wire);
+    mpath_status_t status = mpath_wire_get(symmetric->team, MPATH_LINKS_NEAR, &wire);
 
     if (status == MPATH_OK) {
         status = mpath_wire_restart(wire);

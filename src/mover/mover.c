@@ -1118,7 +1118,7 @@ static mpath_status_t mover_get(mpath_team_t *team, mpath_mover_t **mover_p)
     if (*mover_p != NULL) {
         return mpath_links_status((*mover_p)->links);
     }
-    status = mpath_wire_get(team, &wire);
+    status = mpath_wire_get(team, MPATH_LINKS_ALL, &wire);
     return (status == MPATH_OK) ? mover_create(wire, team, mover_p) : status;
 }
 

@@ -683,14 +683,14 @@ void mpath_share_abandon(mpath_share_t *share, mpath_status_t status)
 
 mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags)
 {
-    mpath_status_t status = share->gpu->told ? MPATH_OK : mpath_share_prepare(share);
+    mpath_status_t status = share->gpu->told ? MPATH_OK : mpath_share_prepare(share, job);
 
     return status == MPATH_OK ? mpath_share_gpu_open(share, job, flags) : status;
 }
 
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
 {
-    mpath_status_t status = mpath_share_prepare(share);
+    mpath_status_t status = mpath_share_prepare(share, job);
 
     if (status == MPATH_OK) {
         share->job   = job;

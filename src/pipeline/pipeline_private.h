@@ -153,8 +153,8 @@ struct mpath_share {
     share_gpu_t *gpu; /* NULL: a parameter says that there are none */
 };
 
-/* pipeline/setup.c */
-mpath_status_t mpath_share_prepare(mpath_share_t *share);
+/* pipeline/setup.c: what a job needs, and a wire that reaches as far. Collective the first time, and when it has to reach further. */
+mpath_status_t mpath_share_prepare(mpath_share_t *share, const mpath_share_job_t *job);
 
 /* pipeline/cut.c */
 /* Ranks on the node that has the fewest. */

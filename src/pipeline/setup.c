@@ -636,16 +636,17 @@ static mpath_status_t arena_get(mpath_share_t *share, int anew)
     return status;
 }
 
-mpath_status_t mpath_share_prepare(mpath_share_t *share)
+mpath_status_t mpath_share_prepare(mpath_share_t *share, const mpath_share_job_t *job)
 {
-    mpath_status_t status = MPATH_OK;
+    mpath_links_reach_t reach = job->in_steps ? MPATH_LINKS_NEAR : MPATH_LINKS_ALL;
+    mpath_status_t status     = share->tried ? share->ready : MPATH_OK;
 
-    if (share->tried) {
-        share->is_inside = share->ready == MPATH_OK;
-        return share->ready;
+    if (status == MPATH_OK && share->num_nodes > 1) {
+        status = mpath_wire_get(share->team, reach, &share->wire);
     }
-    if (share->num_nodes > 1) {
-        status = mpath_wire_get(share->team, &share->wire);
+    if (share->tried) {
+        share->is_inside = status == MPATH_OK;
+        return status;
     }
     if (status == MPATH_OK) {
         status = arena_get(share, 0);

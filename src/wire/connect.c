@@ -2,7 +2,8 @@
 /*
  * Set-up of links, at the first call of a team that moves chunks: rails are opened, their addresses exchanged, and
  * nodes whose paths pass through relays get a second set of shared memory rings, for chunks on their way to a relay.
- * Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end.
+ * Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end. Addresses of nodes that
+ * are not near come in a later call, when one goes there.
  */
 #include "wire/links_private.h"
 
@@ -19,41 +20,26 @@
 
 /* The ends of rails: the peer that a NIC of another rank is, from the addresses that all have exchanged. */
 
-/* What a rank says of its addresses; behind it, for each NIC that has one, its length and the address. */
-typedef struct address_head {
+/* Of each rank: the set of its NICs that have an address; behind it, for each of these, the length and the address. */
+static mpath_nic_set_t addressed_nics(const mpath_links_t *links, int rank)
+{
     mpath_nic_set_t nics;
-    int16_t status;
-} address_head_t;
 
-#define ADDRESS_HEAD_BYTES (sizeof(mpath_nic_set_t) + sizeof(int16_t))
-
-static address_head_t address_head_of(const mpath_links_t *links, int rank)
-{
-    const uint8_t *from = links->addresses + (size_t)rank * links->address_stride;
-    address_head_t head;
-
-    memcpy(&head.nics, from, sizeof(head.nics));
-    memcpy(&head.status, from + sizeof(head.nics), sizeof(head.status));
-    return head;
-}
-
-static void address_head_put(const address_head_t *head, uint8_t *to)
-{
-    memcpy(to, &head->nics, sizeof(head->nics));
-    memcpy(to + sizeof(head->nics), &head->status, sizeof(head->status));
+    memcpy(&nics, links->addresses + (size_t)rank * links->address_stride, sizeof(nics));
+    return nics;
 }
 
 /* NULL: there is none. */
 static const uint8_t *address_of(const mpath_links_t *links, int rank, int nic, uint16_t *bytes_p)
 {
-    size_t at = ADDRESS_HEAD_BYTES;
+    size_t at = sizeof(mpath_nic_set_t);
     mpath_nic_set_t nics;
     const uint8_t *from;
 
     if (links->addresses == NULL) {
         return NULL;
     }
-    nics = address_head_of(links, rank).nics;
+    nics = addressed_nics(links, rank);
     from = links->addresses + (size_t)rank * links->address_stride;
     if (((nics >> nic) & 1) == 0) {
         return NULL;
@@ -84,7 +70,9 @@ int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
     }
     address = address_of(links, rank, nic_to, &bytes);
     if ((links->hello.address_bytes[nic] == 0) || (address == NULL)) {
-        mpath_error("the plan sends over NIC %d to NIC %d of rank %d, which are not both open", nic, nic_to, rank);
+        mpath_error(
+            "a chunk is to go over NIC %d to NIC %d of rank %d: this NIC is not open, or that one's address was not sent here",
+            nic, nic_to, rank);
         return MPATH_ERR_INTERNAL;
     }
     snprintf(name, sizeof(name), "rank %d (%s)", rank, mpath_topo_machine(team->topo, team->node_of[rank])->host);
@@ -511,7 +499,7 @@ static uint64_t least_as_most(uint32_t least)
 /* Bytes of what this rank says of its addresses. */
 static size_t addresses_bytes(const mpath_links_hello_t *mine)
 {
-    size_t bytes = ADDRESS_HEAD_BYTES;
+    size_t bytes = sizeof(mpath_nic_set_t);
 
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
         bytes += (mine->address_bytes[nic] > 0) ? sizeof(uint16_t) + mine->address_bytes[nic] : 0;
@@ -536,12 +524,10 @@ static void set_limits(mpath_links_t *links)
 /* First exchange: what everybody has. MPATH_DECLINED, on all ranks, when one of them could not open what it needs. */
 static mpath_status_t exchange_hellos(mpath_links_t *links, const mpath_links_hello_t *mine)
 {
-    mpath_team_t *team                 = links->team;
-    uint64_t most[MPATH_TEAM_NUMBERS]  = {mpath_team_most_fails(team, mine->status),
-                                          least_as_most(mine->rail_chunk_bytes), mine->unopened.nics != 0};
-    uint64_t sizes[MPATH_TEAM_NUMBERS] = {least_as_most(mine->last_slot_bytes), least_as_most(mine->relay_slot_bytes),
-                                          addresses_bytes(mine)};
-    mpath_status_t status              = mpath_team_most(team, most), failed;
+    mpath_team_t *team                = links->team;
+    uint64_t most[MPATH_TEAM_NUMBERS] = {mpath_team_most_fails(team, mine->status),
+                                         least_as_most(mine->rail_chunk_bytes), mine->unopened.nics != 0};
+    mpath_status_t status             = mpath_team_most(team, most), failed;
     int rank;
 
     if (status != MPATH_OK) {
@@ -553,21 +539,16 @@ static mpath_status_t exchange_hellos(mpath_links_t *links, const mpath_links_he
         tell_no_rail(team, rank, mpath_status_string(failed));
         return MPATH_DECLINED;
     }
-    status = mpath_team_most(team, sizes);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    links->address_stride = (size_t)sizes[2];
-    links->least          = (mpath_links_hello_t){.rail_chunk_bytes = (uint32_t)least_as_most((uint32_t)most[1]),
-                                                  .last_slot_bytes  = (uint32_t)least_as_most((uint32_t)sizes[0]),
-                                                  .relay_slot_bytes = (uint32_t)least_as_most((uint32_t)sizes[1])};
+    links->least = (mpath_links_hello_t){.rail_chunk_bytes = (uint32_t)least_as_most((uint32_t)most[1])};
     return (most[2] != 0) ? exchange_unopened(links, mine) : MPATH_OK;
 }
 
 /* The addresses of this rank's rails, in order of the NICs. */
-static mpath_status_t gather_addresses(const mpath_links_t *links, mpath_nic_set_t *nics_p, uint8_t *to)
+static mpath_status_t put_addresses(const mpath_links_t *links, uint8_t *to)
 {
     const mpath_links_hello_t *mine = &links->hello;
+    mpath_nic_set_t nics            = 0;
+    uint8_t *at                     = to + sizeof(nics);
 
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
         const void *address;
@@ -581,44 +562,84 @@ static mpath_status_t gather_addresses(const mpath_links_t *links, mpath_nic_set
         if (status != MPATH_OK) {
             return status;
         }
-        *nics_p |= mpath_nic_bit(nic);
-        memcpy(to, &mine->address_bytes[nic], sizeof(uint16_t));
-        memcpy(to + sizeof(uint16_t), address, mine->address_bytes[nic]);
-        to += sizeof(uint16_t) + mine->address_bytes[nic];
+        nics |= mpath_nic_bit(nic);
+        memcpy(at, &mine->address_bytes[nic], sizeof(uint16_t));
+        memcpy(at + sizeof(uint16_t), address, mine->address_bytes[nic]);
+        at += sizeof(uint16_t) + mine->address_bytes[nic];
     }
+    memcpy(to, &nics, sizeof(nics));
     return MPATH_OK;
 }
 
-/* Second exchange: addresses, and whether all could attach to the shared memory. */
+/* This rank's are in their place: it gets those of others. */
+static mpath_status_t gather_addresses(mpath_links_t *links)
+{
+    const uint8_t *mine = links->addresses + (size_t)links->team->rank * links->address_stride;
+
+    return (links->reach == MPATH_LINKS_ALL)
+               ? mpath_team_allgather(links->team, mine, links->address_stride, links->addresses)
+               : mpath_team_gather_near(links->team, mine, links->address_stride, links->addresses);
+}
+
+static void forget_addresses(mpath_links_t *links)
+{
+    mpath_unreserve(links->addresses, links->address_stride * (size_t)links->team->size);
+    links->addresses = NULL;
+}
+
+/*
+ * Second exchange: whether all could attach to the shared memory and have their addresses, and how much their queues, and `bytes` of
+ * addresses, take. A failure is a larger number than any size. MPATH_DECLINED, on all ranks, when one of them has failed.
+ */
+static mpath_status_t exchange_sizes(mpath_links_t *links, mpath_status_t mine, size_t bytes)
+{
+    const mpath_team_t *team           = links->team;
+    const mpath_links_hello_t *hello   = &links->hello;
+    uint64_t sizes[MPATH_TEAM_NUMBERS] = {least_as_most(hello->last_slot_bytes), least_as_most(hello->relay_slot_bytes),
+                                          mine == MPATH_OK ? bytes : mpath_team_most_fails(team, mine)};
+    mpath_status_t status              = mpath_team_most(links->team, sizes);
+    int rank;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (sizes[2] > UINT32_MAX) {
+        status = mpath_team_most_failed(sizes[2], &rank);
+        mpath_info_by(team->rank == 0, "%s: rank %d could not set up its lanes (%s); the previous functions run",
+                      team->oob.name, rank, mpath_status_string(status));
+        return MPATH_DECLINED;
+    }
+    links->least.last_slot_bytes  = (uint32_t)least_as_most((uint32_t)sizes[0]);
+    links->least.relay_slot_bytes = (uint32_t)least_as_most((uint32_t)sizes[1]);
+    links->address_stride         = (size_t)sizes[2];
+    return MPATH_OK;
+}
+
+/* And then the addresses. */
 static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mine)
 {
-    mpath_team_t *team = links->team;
-    size_t stride = links->address_stride, size = (size_t)team->size;
-    uint8_t *all        = calloc(size + 1, stride), *own;
-    address_head_t head = {.nics = 0};
+    const mpath_team_t *team = links->team;
+    size_t bytes             = addresses_bytes(&links->hello);
+    uint8_t *own             = calloc(1, bytes);
     mpath_status_t status;
 
-    if (all == NULL) {
-        /* Without room for the others' answers this rank cannot even say so. */
-        mpath_error("no memory for the rail addresses of %d ranks", team->size);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    own = all + size * stride;
     if (mine == MPATH_OK) {
-        mine = gather_addresses(links, &head.nics, own + ADDRESS_HEAD_BYTES);
+        mine = (own != NULL) ? put_addresses(links, own) : MPATH_ERR_NO_MEMORY;
     }
-    head.status = (int16_t)mine;
-    address_head_put(&head, own);
-    status           = mpath_team_allgather(team, own, stride, all);
-    links->addresses = all;
-    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
-        head = address_head_of(links, rank);
-        if (head.status != MPATH_OK) {
-            mpath_info_by(team->rank == 0, "%s: rank %d could not set up its lanes (%s); the previous functions run",
-                          team->oob.name, rank, mpath_status_string((mpath_status_t)head.status));
-            status = MPATH_DECLINED;
+    status = exchange_sizes(links, mine, bytes);
+    if (status == MPATH_OK) {
+        links->addresses = mpath_reserve(links->address_stride * (size_t)team->size);
+        if (links->addresses == NULL) {
+            /* Without room for the others' answers this rank cannot even say so. */
+            mpath_error("no memory for the rail addresses of %d ranks", team->size);
+            status = MPATH_ERR_NO_MEMORY;
         }
     }
+    if (status == MPATH_OK) {
+        memcpy(links->addresses + (size_t)team->rank * links->address_stride, own, bytes);
+        status = gather_addresses(links);
+    }
+    free(own);
     return status;
 }
 
@@ -649,7 +670,7 @@ static void links_free(mpath_links_t *links)
     mpath_unreserve(links->peers, PEERS_BYTES(links));
     mpath_unreserve(links->settles, SETTLES_BYTES(links));
     mpath_unreserve(links->words, WORDS_BYTES(links));
-    free(links->addresses);
+    forget_addresses(links);
     free(links);
 }
 
@@ -911,7 +932,18 @@ static const mpath_team_user_ops_t links_user_ops = {.stop         = links_user_
                                                      .memory_bytes = links_user_memory_bytes,
                                                      .destroy      = links_user_destroy};
 
-static mpath_status_t links_create(mpath_team_t *team, mpath_links_t **links_p)
+/* All nodes are near each other: then links reach all of them. */
+static int all_are_near(int num_nodes)
+{
+    int near = 1;
+
+    for (int node = 1; node < num_nodes; node++) {
+        near = near && mpath_team_is_near(num_nodes, 0, node);
+    }
+    return near;
+}
+
+static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p)
 {
     mpath_links_t *links = links_new(team);
     uint64_t room_bytes  = 0;
@@ -928,6 +960,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_t **links_p)
         return status;
     }
     memset(&mine, 0, sizeof(mine));
+    links->reach = all_are_near(team->num_nodes) ? MPATH_LINKS_ALL : reach;
     expect_peers(links);
     status = open_rails(links, driven_nics(team), &mine);
     if (status == MPATH_OK) {
@@ -959,14 +992,26 @@ mpath_links_t *mpath_links_of(const mpath_team_t *team)
     return mpath_team_attached(team, &links_user_ops);
 }
 
-mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_t **links_p)
+/* As far as `reach` at least; a new one of the team where *links_p is NULL. */
+static mpath_status_t links_extend(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p)
+{
+    mpath_links_t *links = *links_p;
+
+    if (links == NULL) {
+        return links_create(team, reach, links_p);
+    }
+    links->reach = reach;
+    return gather_addresses(links);
+}
+
+mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p)
 {
     mpath_links_t *links  = mpath_links_of(team);
     mpath_status_t status = MPATH_OK;
 
-    if (links == NULL) {
+    if ((links == NULL) || ((links->status == MPATH_OK) && (reach > links->reach))) {
         mpath_record_setup(team->record, mpath_time_ns());
-        status = links_create(team, &links);
+        status = links_extend(team, reach, &links);
         mpath_record_phase(team->record, 0, MPATH_RECORD_MOVE, mpath_time_ns());
     }
     if (status != MPATH_OK) {
@@ -1111,9 +1156,8 @@ mpath_status_t mpath_links_reopen(mpath_links_t *links, mpath_nic_set_t nics)
             mine.status = renew_rail(links, nic, &mine);
         }
     }
-    free(links->addresses);
-    links->addresses = NULL;
-    status           = exchange_hellos(links, &mine);
+    forget_addresses(links);
+    status = exchange_hellos(links, &mine);
     if (status == MPATH_OK) {
         status = exchange_addresses(links, MPATH_OK);
     }
@@ -1158,9 +1202,8 @@ static mpath_status_t tell(mpath_links_t *links, const mpath_links_hello_t *hell
 {
     mpath_status_t status;
 
-    free(links->addresses);
-    links->addresses = NULL;
-    status           = exchange_hellos(links, hello);
+    forget_addresses(links);
+    status = exchange_hellos(links, hello);
     if (status == MPATH_OK) {
         status = exchange_addresses(links, MPATH_OK);
     }

@@ -16,11 +16,15 @@
 
 typedef struct mpath_links mpath_links_t;
 
+/* To whom chunks go by rail: to ranks of near nodes, see mpath_team_is_near(), or to any. Addresses of others are not sent. */
+typedef enum mpath_links_reach { MPATH_LINKS_NEAR, MPATH_LINKS_ALL } mpath_links_reach_t;
+
 /*
- * The team's links. The first time it is collective: MPATH_DECLINED, on all ranks alike and for ever, when one of them
- * could not open what it needs, or could not open a rail again that had failed. After an error the caller breaks the team.
+ * The team's links, which reach as far as is said here, the same on all ranks, or further. Collective the first time, and when
+ * they are to reach further than before: MPATH_DECLINED, on all ranks alike and for ever, when one of them could not open what it
+ * needs, or could not open a rail again that had failed. After an error the caller breaks the team.
  */
-mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_t **links_p);
+mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p);
 /* NULL: they are not made yet. */
 mpath_links_t *mpath_links_of(const mpath_team_t *team);
 /* MPATH_OK or MPATH_DECLINED, as above. */

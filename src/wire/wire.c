@@ -405,11 +405,12 @@ static void wire_user_destroy(void *self)
 
 static const mpath_team_user_ops_t wire_user_ops = {.stop = wire_user_stop, .destroy = wire_user_destroy};
 
-mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p)
+mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_links_reach_t reach, mpath_wire_t **wire_p)
 {
     mpath_wire_t *wire = NULL;
     mpath_links_t *links;
-    mpath_status_t status = mpath_links_get(team, &links); /* rails that could not be opened again have no addresses */
+    mpath_status_t status = mpath_links_get(team, reach,
+                                            &links); /* rails that could not be opened again have no addresses */
 
     if (status != MPATH_OK) {
         return status;

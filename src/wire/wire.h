@@ -12,6 +12,7 @@
 #define MPATH_WIRE_WIRE_H
 
 #include "team/team.h"
+#include "wire/links.h"
 
 typedef struct mpath_wire mpath_wire_t;
 
@@ -40,11 +41,11 @@ typedef struct mpath_wire_ops {
 } mpath_wire_ops_t;
 
 /*
- * The team's wire. The first time it is collective, and sets up what is missing: MPATH_DECLINED, on all ranks alike and
- * for ever, when one of them could not, or could not open a rail again that had failed. After an error the caller
- * breaks the team.
+ * The team's wire, which reaches as far as is said here, or further: mpath_links_get(). Collective the first time, and when it is to
+ * reach further than before, and sets up what is missing: MPATH_DECLINED, on all ranks alike and for ever, when one of them could
+ * not, or could not open a rail again that had failed. After an error the caller breaks the team.
  */
-mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
+mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_links_reach_t reach, mpath_wire_t **wire_p);
 
 /*
  * For ranks that send and receive on further NICs than those that host memory needs: NICs `nics`, by rank, a bit each.

@@ -182,6 +182,8 @@ unit_programs += unit/test_setup_dead unit/test_unopened
 unit_test_setup_dead_SOURCES = unit/test_setup_dead.c unit/capture.h $(ranks_sources)
 unit_test_unopened_SOURCES = unit/test_unopened.c unit/a2a.c unit/a2a.h unit/capture.h unit/lost_nics.c unit/lost_nics.h \
 	$(symmetric_sources)
+unit_programs += unit/test_reach
+unit_test_reach_SOURCES = unit/test_reach.c unit/a2a.c unit/a2a.h unit/lost_nics.c unit/lost_nics.h $(symmetric_sources)
 unit_test_retry_SOURCES = unit/test_retry.c $(lost_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
 unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h unit/unread.h $(symmetric_sources)

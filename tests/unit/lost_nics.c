@@ -17,7 +17,7 @@ mpath_links_t *lost_open_links(mpath_team_t *team)
 {
     mpath_links_t *links = NULL;
 
-    ranks_check(mpath_links_get(team, &links) == MPATH_OK);
+    ranks_check(mpath_links_get(team, MPATH_LINKS_ALL, &links) == MPATH_OK);
     return links;
 }
 

@@ -169,7 +169,7 @@ static int rounds_body(ranks_self_t *self, void *argument)
     if ((job->setup.nodes > 1) && (job->emulated != MPATH_EMULATED_COPIES)) { /* it is there; a limit of its own */
         const mpath_settings_t *settings = &member.context->settings;
 
-        ranks_check(mpath_wire_get(member.team, &wire) == MPATH_OK);
+        ranks_check(mpath_wire_get(member.team, MPATH_LINKS_ALL, &wire) == MPATH_OK);
         ranks_check(mpath_wire_rail_chunk(wire) == settings->gpu_chunk_bytes);
         ranks_check(mpath_wire_max_chunk(wire) == settings->chunk_bytes);
     }

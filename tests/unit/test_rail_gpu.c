@@ -49,7 +49,7 @@ static int expect_body(ranks_self_t *self, void *argument)
     settings.access = *access;
     context         = ranks_context(self, &settings);
     team            = ranks_team(self, context);
-    ranks_check(mpath_links_get(team, &links) == MPATH_OK);
+    ranks_check(mpath_links_get(team, MPATH_LINKS_ALL, &links) == MPATH_OK);
     ranks_check(fake_ucx.num_eps == (affine ? 4 : 8) && fake_ucx.num_ppn == (affine ? 2 : 4));
     ranks_barrier(self);
     mpath_team_destroy(team);

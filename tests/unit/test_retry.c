@@ -361,9 +361,9 @@ static int no_wire_body(ranks_self_t *self, void *argument)
     (void)argument;
     open_scene(&scene, self);
     cannot_join = self->rank == 2;
-    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    ranks_check(mpath_wire_get(scene.team, MPATH_LINKS_ALL, &wire) == MPATH_DECLINED);
     cannot_join = 0;
-    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    ranks_check(mpath_wire_get(scene.team, MPATH_LINKS_ALL, &wire) == MPATH_DECLINED);
     mine = self->rank;
     ranks_check(mpath_team_allgather(scene.team, &mine, sizeof(mine), all) == MPATH_OK);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -383,13 +383,13 @@ static int not_joined_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     open_scene(&scene, self);
-    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_OK);
+    ranks_check(mpath_wire_get(scene.team, MPATH_LINKS_ALL, &wire) == MPATH_OK);
     lose(scene.team, 1, 1u << 2);
     cannot_join = self->rank == 1;
     end_good_call(&scene, 3);
     cannot_join = 0;
     ranks_check(mpath_links_status(scene.links) == MPATH_DECLINED);
-    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    ranks_check(mpath_wire_get(scene.team, MPATH_LINKS_ALL, &wire) == MPATH_DECLINED);
     ranks_check(mpath_links_peer(scene.links, 2, (self->rank + 2) % RANKS, 2) < 0);
     ranks_check(mpath_failover_recover(scene.team) == MPATH_OK);
     mpath_wire_abandon(wire);

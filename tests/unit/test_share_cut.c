@@ -288,6 +288,24 @@ static void test_in_steps(void **state)
     }
 }
 
+/* Rails know the addresses of near nodes only. */
+static void test_steps_go_near(void **state)
+{
+    mpath_share_job_t job = {.in_steps = 1};
+    mpath_share_t share   = {.job = &job};
+
+    (void)state;
+    for (share.num_nodes = 2; share.num_nodes <= 1024; share.num_nodes++) {
+        share.node = share.num_nodes / 3;
+        mpath_share_begin_turns(&share);
+        for (int turn = 0; turn < share.num_turns; turn++) {
+            for (int phase = 0; phase < SHARE_PHASES; phase++) {
+                assert_true(mpath_team_is_near(share.num_nodes, share.node, mpath_share_turn_to(&share, phase, turn)));
+            }
+        }
+    }
+}
+
 /* Vectors of bytes that are combined by one rank per node, or one node. */
 static unsigned flags = MPATH_SHARE_GATHER;
 
@@ -373,7 +391,8 @@ static void test_least_local(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_in_steps),
-                                       cmocka_unit_test(test_sizes), cmocka_unit_test(test_least_local)};
+                                       cmocka_unit_test(test_steps_go_near), cmocka_unit_test(test_sizes),
+                                       cmocka_unit_test(test_least_local)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

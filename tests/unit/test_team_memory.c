@@ -46,7 +46,7 @@ static int memory_body(ranks_self_t *self, void *argument)
     team                    = ranks_team(self, context);
     bytes                   = mpath_team_memory_bytes(team);
     ranks_check(bytes <= 64 << 10); /* nothing has moved yet */
-    ranks_check(mpath_links_get(team, &links) == MPATH_OK);
+    ranks_check(mpath_links_get(team, MPATH_LINKS_ALL, &links) == MPATH_OK);
     ranks_check(mpath_team_memory_bytes(team) - bytes >= expected->least);
     ranks_check(mpath_team_memory_bytes(team) - bytes <= expected->most);
     ranks_check(warnings == 0);
@@ -107,7 +107,7 @@ static uint64_t make_teams(ranks_self_t *self, mpath_context_t *context, int fir
             continue;
         }
         *num_teams_p += 1;
-        status = mpath_links_get(teams[i], &links);
+        status = mpath_links_get(teams[i], MPATH_LINKS_ALL, &links);
         ranks_check((status == MPATH_OK) || (status == MPATH_DECLINED));
         *num_links_p += status == MPATH_OK;
     }
@@ -178,7 +178,7 @@ static int shared_body(ranks_self_t *self, void *argument)
     first         = ranks_team(self, context);
     mpath_segment_held(&part, &before);
     ranks_check(before == first->segment.bytes + RANKS * mpath_outbox_bytes(context->outbox));
-    ranks_check(mpath_links_get(first, &links) == MPATH_OK);
+    ranks_check(mpath_links_get(first, MPATH_LINKS_ALL, &links) == MPATH_OK);
     mpath_segment_held(&part, &one);
     one -= before; /* of the whole node */
     ranks_check((one >= RANKS * (3ull << 20)) && (one <= RANKS * (8ull << 20)));
@@ -188,7 +188,7 @@ static int shared_body(ranks_self_t *self, void *argument)
     ranks_oob(self, 1 + TEAMS, half, 2, &oob);
     ranks_check(mpath_team_create(context, &oob, &pair) == MPATH_OK);
     mpath_segment_held(&part, &held);
-    ranks_check(mpath_links_get(pair, &links) == MPATH_OK);
+    ranks_check(mpath_links_get(pair, MPATH_LINKS_ALL, &links) == MPATH_OK);
     mpath_segment_held(&part, &bytes);
     ranks_check(bytes == held);
 
