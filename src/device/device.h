@@ -166,6 +166,10 @@ typedef struct mpath_device_ops {
     mpath_device_result_t (*stream_copy_all)(mpath_device_stream_t stream, mpath_device_ptr_t *targets,
                                              mpath_device_ptr_t *sources, size_t *bytes, size_t count);
 
+    /* Within one device, by engines that leave its processors alone. MPATH_DEVICE_NOT_SUPPORTED: none can. */
+    mpath_device_result_t (*stream_copy_aside)(mpath_device_stream_t stream, mpath_device_ptr_t target,
+                                               mpath_device_ptr_t source, size_t bytes);
+
     mpath_device_result_t (*stream_copy_rows)(mpath_device_stream_t stream, const mpath_device_rows_t *rows);
 
     /* Of devices with such values and waits: as mpath_stream_write(), mpath_stream_wait(). */

@@ -229,6 +229,23 @@ mpath_status_t mpath_stream_copy_all(mpath_stream_t *stream, mpath_device_ptr_t 
     return status;
 }
 
+mpath_status_t mpath_stream_copy_aside(mpath_stream_t *stream, mpath_device_ptr_t target, mpath_device_ptr_t source,
+                                       size_t bytes)
+{
+    mpath_status_t status = mpath_gpu_enter(stream->gpu);
+    mpath_device_result_t result;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    result = mpath_device()->stream_copy_aside(stream->native, target, source, bytes);
+    mpath_gpu_leave(stream->gpu);
+    if (result == MPATH_DEVICE_NOT_SUPPORTED) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    return (result == MPATH_DEVICE_DONE) ? MPATH_OK : stream_call_refused(stream, result);
+}
+
 int mpath_stream_has_values(const mpath_stream_t *stream)
 {
     return stream->gpu->has_values;

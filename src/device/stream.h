@@ -57,6 +57,10 @@ mpath_status_t mpath_stream_copy(mpath_stream_t *stream, mpath_device_ptr_t targ
 mpath_status_t mpath_stream_copy_all(mpath_stream_t *stream, mpath_device_ptr_t *targets, mpath_device_ptr_t *sources,
                                      size_t *bytes, size_t count);
 
+/* A large copy within the stream's GPU that leaves its multiprocessors alone; MPATH_ERR_UNSUPPORTED: the driver cannot, silent. */
+mpath_status_t mpath_stream_copy_aside(mpath_stream_t *stream, mpath_device_ptr_t target, mpath_device_ptr_t source,
+                                       size_t bytes);
+
 /* Whether the device writes values by itself; else the next one returns MPATH_ERR_UNSUPPORTED, silent. */
 int mpath_stream_has_values(const mpath_stream_t *stream);
 

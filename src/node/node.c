@@ -490,13 +490,27 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     return (status == MPATH_OK) ? start_fragments(gpu, stream, count, ctas) : status;
 }
 
-/* What a rank sends to itself within a GPU: a kernel on few multiprocessors, beside engines at work between GPUs. */
+/*
+ * What a rank sends to itself within a GPU, beside engines at work between GPUs: by engines of its own, which leave the
+ * multiprocessors to the application, or by a kernel on few of these.
+ */
 static mpath_status_t start_local(mpath_gpu_coll_t *gpu, const mpath_kernel_piece_t *fragment)
 {
     const mpath_launch_copy_t launch = {
         .pieces = fragment, .pieces_count = 1, .ctas = MPATH_PEER_LOCAL_CTAS, .mark_p = &gpu->self_mark};
-    mpath_status_t status;
+    mpath_status_t status = MPATH_ERR_UNSUPPORTED;
 
+    if (fragment->bytes >= MPATH_PEER_ASIDE_BYTES) {
+        mpath_gpu_coll_lock();
+        status = mpath_stream_copy_aside(gpu->self_stream, fragment->target, fragment->source, (size_t)fragment->bytes);
+        if (status == MPATH_OK) {
+            status = mpath_stream_mark(gpu->self_stream, &gpu->self_mark);
+        }
+        mpath_gpu_coll_unlock();
+    }
+    if (status != MPATH_ERR_UNSUPPORTED) {
+        return status;
+    }
     if (!gpu->kernel_started && mpath_kernels_usable(gpu->send.gpu)) {
         gpu->fragments[0]                  = *fragment;
         gpu->self_started                  = -1; /* done with the kernel */

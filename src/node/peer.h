@@ -38,8 +38,9 @@ typedef struct mpath_peer_fragment {
 mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_fragment_t *fragments, unsigned count,
                                  mpath_peer_word_t done);
 
-/* CTAs of a copy inside a GPU beside engine copies to others. */
+/* CTAs of a copy inside a GPU beside engine copies to others; from how many bytes on engines make that, too. */
 #define MPATH_PEER_LOCAL_CTAS 16
+#define MPATH_PEER_ASIDE_BYTES (UINT64_C(16) << 20)
 
 typedef enum mpath_peer_lane { MPATH_PEER_KERNEL, MPATH_PEER_PUSH } mpath_peer_lane_t;
 

@@ -148,6 +148,11 @@ static void test_streams(void **state)
     assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the copies"), MPATH_OK);
     assert_int_equal(fake_device_copies() - before, 2);
     assert_memory_equal(from, to, BYTES);
+    memset(to, 0, BYTES);
+    assert_int_equal(mpath_stream_copy_aside(stream, targets[0], sources[0], BYTES), MPATH_OK);
+    assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the copy aside"), MPATH_OK);
+    assert_memory_equal(from, to, BYTES);
     assert_int_equal(mpath_stream_wait(stream, targets[0], 1), MPATH_ERR_UNSUPPORTED);
     capture_start();
     assert_int_equal(mpath_stream_copy(stream, targets[0], sources[0], BYTES + 1), MPATH_ERR_IO);

@@ -9,6 +9,7 @@
 #include "fake_cuda/fake.h"
 #include "device/cuda/driver.h"
 #include "device/ipc_import.h"
+#include "device/usage.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 
@@ -184,6 +185,35 @@ static void test_ranks_share_gpus(void **state)
 {
     (void)state;
     run(&(job_t){.setup = {.size = 4}, .devices = 2, .row_bytes = ROW_BYTES, .rounds = 3, .shared = 1});
+}
+
+/* What a rank sends to itself takes no multiprocessor where the driver can do without, and a kernel elsewhere. */
+static int own_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_gpu_usage_t before, after;
+    member_t member;
+
+    member_init(&member, self, job);
+    ranks_check(call_round(&member, job, 0) == MPATH_OK);
+    mpath_gpu_usage(&before);
+    ranks_check(call_round(&member, job, 1) == MPATH_OK);
+    mpath_gpu_usage(&after);
+    ranks_check(a2a_check(&member.a2a) == 0);
+    ranks_check(after.launches - before.launches == (uint64_t)(job->one_by_one != 0));
+    ranks_barrier(self);
+    member_end(&member);
+    return 0;
+}
+
+static void test_own_part(void **state)
+{
+    job_t job = {.setup = {.size = 2}, .devices = 2, .row_bytes = 16 * ROW_BYTES, .killed = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, own_body, &job), 0);
+    job.one_by_one = 1;
+    assert_int_equal(ranks_run(&job.setup, own_body, &job), 0);
 }
 
 /* The rank dies once its call has begun; the others get an error, and their streams are free. */
@@ -377,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_copies_given_one_by_one),
         cmocka_unit_test(test_without_words_of_streams),
         cmocka_unit_test(test_ranks_share_gpus),
+        cmocka_unit_test(test_own_part),
         cmocka_unit_test(test_the_dead_hold_nobody),
         cmocka_unit_test(test_engines_meet),
         cmocka_unit_test(test_exports_with_other_numbers),

@@ -119,6 +119,32 @@ static void test_copies_at_once(void **state)
     gpu_memory_free(&to);
 }
 
+/* Within a GPU, by engines: parts that do not come out even, and what is too short for that. */
+static void test_copies_aside(void **state)
+{
+    static const size_t sizes[] = {MIB, 3 * MIB + 4099, 2 * MIB - 1};
+    mpath_cu_t *cu              = (mpath_cu_t *)mpath_gpu_driver();
+    mpath_stream_t *stream      = stream_of(0, 1);
+    gpu_memory_t from, to;
+    mpath_mark_t mark;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 4 * MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 4 * MIB, 0, &to);
+    assert_int_equal(mpath_stream_copy_aside(stream, to.address, from.address, 1000), MPATH_ERR_UNSUPPORTED);
+    for (size_t i = 0; (cu->MemcpyBatchAsync != NULL) && (i < sizeof(sizes) / sizeof(sizes[0])); i++) {
+        gpu_pattern_write(from.address, from.bytes, i);
+        gpu_pattern_write(to.address, to.bytes, 99);
+        assert_int_equal(mpath_stream_copy_aside(stream, to.address, from.address, sizes[i]), MPATH_OK);
+        assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+        assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a copy aside"), MPATH_OK);
+        assert_int_equal(gpu_pattern_check(to.address, sizes[i], i), 0);
+        assert_int_not_equal(gpu_pattern_check(to.address, sizes[i] + 8, i), 0);
+    }
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+}
+
 /* The application records a graph meanwhile: what mpath asks of the driver neither fails nor spoils it. */
 static void test_while_a_stream_is_captured(void **state)
 {
@@ -404,6 +430,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_in_order),
         cmocka_unit_test(test_copies_at_once),
+        cmocka_unit_test(test_copies_aside),
         cmocka_unit_test(test_while_a_stream_is_captured),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_staging_through_registered_memory),

@@ -599,6 +599,34 @@ static mpath_device_result_t cuda_stream_copy_all(mpath_device_stream_t stream, 
                      cu->MemcpyBatchAsync(targets, sources, bytes, count, &attributes, &index, 1, stream));
 }
 
+/*
+ * The driver takes engines for a batch of several copies that may overlap with computing, and the multiprocessors for one
+ * copy, whatever its flags say (seen on H200: doc/benchmarks/2026-11-28-two-gpus.md).
+ */
+#define ASIDE_PARTS 4
+#define ASIDE_GRAIN_BYTES ((size_t)64 << 10)
+
+static mpath_device_result_t cuda_stream_copy_aside(mpath_device_stream_t stream, mpath_device_ptr_t target,
+                                                    mpath_device_ptr_t source, size_t bytes)
+{
+    mpath_cu_copy_attributes_t attributes = {.source_order = MPATH_CU_COPY_STREAM_ORDER,
+                                             .flags        = MPATH_CU_COPY_OVERLAP_WITH_COMPUTE};
+    mpath_device_ptr_t targets[ASIDE_PARTS], sources[ASIDE_PARTS];
+    size_t sizes[ASIDE_PARTS], part = bytes / ASIDE_PARTS & ~(size_t)(ASIDE_GRAIN_BYTES - 1), index = 0;
+    const mpath_cu_t *cu = mpath_gpu_driver();
+
+    if ((cu->MemcpyBatchAsync == NULL) || (part == 0)) {
+        return MPATH_CU_NOT_SUPPORTED;
+    }
+    for (size_t i = 0; i < ASIDE_PARTS; i++) {
+        targets[i] = target + i * part;
+        sources[i] = source + i * part;
+        sizes[i]   = (i == ASIDE_PARTS - 1) ? bytes - i * part : part;
+    }
+    return cuda_said("cuMemcpyBatchAsync",
+                     cu->MemcpyBatchAsync(targets, sources, sizes, ASIDE_PARTS, &attributes, &index, 1, stream));
+}
+
 static mpath_device_result_t cuda_stream_copy_rows(mpath_device_stream_t stream, const mpath_device_rows_t *rows)
 {
     const mpath_cu_copy_2d_t copy = {.source_type  = MPATH_CU_MEMORY_HOST,
@@ -928,6 +956,7 @@ const mpath_device_ops_t mpath_device_cuda = {
     .stream_copy         = cuda_stream_copy,
     .stream_drain        = cuda_stream_drain,
     .stream_copy_all     = cuda_stream_copy_all,
+    .stream_copy_aside   = cuda_stream_copy_aside,
     .stream_copy_rows    = cuda_stream_copy_rows,
     .stream_write        = cuda_stream_write,
     .stream_wait         = cuda_stream_wait,

@@ -252,6 +252,7 @@ typedef struct mpath_cu_copy_attributes {
 } mpath_cu_copy_attributes_t;
 
 #define MPATH_CU_COPY_STREAM_ORDER 1
+#define MPATH_CU_COPY_OVERLAP_WITH_COMPUTE 1 /* a flag: engines rather than multiprocessors */
 
 #define MPATH_CU_OPTIONAL_FUNCTIONS(X)                                                                                 \
     X(StreamWriteValue64, cuStreamWriteValue64_v2,                                                                     \
