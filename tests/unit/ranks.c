@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,7 +53,7 @@ static void make_machine(const ranks_setup_t *setup, int node, mpath_machine_t *
     }
 }
 
-static int run_rank(const ranks_setup_t *setup, int rank, const int *fds, ranks_body_t body, void *argument)
+static int run_rank(const ranks_setup_t *setup, int rank, ranks_shared_t *shared, ranks_body_t body, void *argument)
 {
     ranks_self_t self = {.rank = rank, .size = setup->size, .node = node_of(setup, rank)};
     int result;
@@ -66,41 +65,11 @@ static int run_rank(const ranks_setup_t *setup, int rank, const int *fds, ranks_
         self.local_rank += node_of(setup, other) == self.node;
     }
     make_machine(setup, self.node, &self.machine);
-    self.mesh = ranks_mesh_create(rank, setup->size, setup->deaf, fds);
+    self.mesh = ranks_mesh_create(rank, setup->size, setup->deaf, shared);
     ranks_oob(&self, 0, NULL, setup->size, &self.oob);
     result = body(&self, argument);
     ranks_mesh_destroy(self.mesh);
     return result;
-}
-
-/* fds[a][b]: rank a's end of its connection with rank b. */
-static int connect_all(int size, int fds[RANKS_MAX][RANKS_MAX])
-{
-    for (int a = 0; a < size; a++) {
-        fds[a][a] = -1;
-        for (int b = a + 1; b < size; b++) {
-            int pair[2];
-
-            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-                perror("ranks: socketpair");
-                return -1;
-            }
-            fds[a][b] = pair[0];
-            fds[b][a] = pair[1];
-        }
-    }
-    return 0;
-}
-
-static void close_all(int size, int fds[RANKS_MAX][RANKS_MAX], int except)
-{
-    for (int a = 0; a < size; a++) {
-        for (int b = 0; b < size; b++) {
-            if (a != except && fds[a][b] >= 0) {
-                close(fds[a][b]);
-            }
-        }
-    }
 }
 
 /* Says how a rank ended; 1 when that is a failure. */
@@ -121,8 +90,18 @@ static int judge(const ranks_setup_t *setup, int rank, int status)
     return 1;
 }
 
-/* Dead children are reaped as they come: a process that nobody reaps looks alive to its mates. */
-static int wait_all(const ranks_setup_t *setup, pid_t *pids)
+static int has_ended(pid_t pid)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+/*
+ * Dead children are reaped as they come: a process that nobody reaps looks alive to its mates. The control plane tells of
+ * them before: nobody finds a process missing that is still there for the control plane.
+ */
+static int wait_all(const ranks_setup_t *setup, pid_t *pids, ranks_shared_t *shared)
 {
     uint64_t start_ns = mpath_time_ns();
     int left = 0, failed = 0, killed = 0;
@@ -134,7 +113,9 @@ static int wait_all(const ranks_setup_t *setup, pid_t *pids)
         for (int rank = 0; rank < setup->size; rank++) {
             int status;
 
-            if (pids[rank] > 0 && waitpid(pids[rank], &status, WNOHANG) == pids[rank]) {
+            if (pids[rank] > 0 && has_ended(pids[rank])) {
+                ranks_shared_end(shared, rank);
+                waitpid(pids[rank], &status, 0);
                 pids[rank] = 0;
                 left--;
                 failed += killed ? 0 : judge(setup, rank, status);
@@ -158,26 +139,27 @@ static int wait_all(const ranks_setup_t *setup, pid_t *pids)
 
 int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument)
 {
-    int fds[RANKS_MAX][RANKS_MAX];
+    ranks_shared_t *shared;
     pid_t pids[RANKS_MAX] = {0};
     int failed            = 0;
 
-    if (setup->size < 1 || setup->size > RANKS_MAX || connect_all(setup->size, fds) != 0) {
+    if (setup->size < 1 || setup->size > RANKS_MAX || (shared = ranks_shared_create()) == NULL) {
         return RANKS_MAX;
     }
     for (int rank = 0; rank < setup->size; rank++) {
         pids[rank] = child_fork();
         if (pids[rank] == 0) {
-            close_all(setup->size, fds, rank);
-            exit(run_rank(setup, rank, fds[rank], body, argument));
+            exit(run_rank(setup, rank, shared, body, argument));
         }
         if (pids[rank] < 0) {
             perror("ranks: fork");
+            ranks_shared_end(shared, rank);
             failed++;
         }
     }
-    close_all(setup->size, fds, -1);
-    return failed + wait_all(setup, pids);
+    failed += wait_all(setup, pids, shared);
+    ranks_shared_destroy(shared);
+    return failed;
 }
 
 static void drop_line(mpath_log_level_t level, const char *line)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ranks: runs a test body in several processes that stand for the ranks of a job, with a control plane over socket
- * pairs. Ranks are dealt to virtual nodes: they get machines of different host names, and that is what decides who
+ * Ranks: runs a test body in several processes that stand for the ranks of a job, with a control plane in memory that
+ * they share. Ranks are dealt to virtual nodes: they get machines of different host names, and that is what decides who
  * shares a node.
  *
  * Inside a body use ranks_check(), not cmocka's asserts (a child must not return into the parent's test runner).

@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The control plane of the test ranks: a mesh of stream sockets, frames of {channel, bytes} and data. Sends never
- * block: what the socket does not take waits in memory and goes out with the next call. The end of a peer is an
- * error of the receives that its frames did not serve.
+ * The control plane of the test ranks: a mesh of rings in shared memory, frames of {channel, bytes} and data. Sends never
+ * block: what a ring does not take waits in memory and goes out with the next call. The end of a peer is an error of the
+ * receives that its frames did not serve. Waiting ranks look all the time and share few processors: a look that finds
+ * nothing reads two words of the shared memory, and asks neither the system nor the clock.
  */
 #include "ranks_mesh.h"
 
-#include "util/time.h"
-
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/mman.h>
 #include <unistd.h>
-
-#define LOOK_EVERY_NS 50000
 
 typedef struct frame {
     uint32_t channel;
@@ -111,10 +106,16 @@ static void buffer_consume(ranks_buffer_t *buffer, size_t bytes)
     memmove(buffer->data, buffer->data + bytes, buffer->used);
 }
 
-static void lose_peer(const ranks_mesh_t *mesh, ranks_peer_t *peer)
+static int is_lost(const ranks_mesh_t *mesh, int rank)
 {
-    peer->gone     = 1;
-    peer->out.used = 0;
+    return (mesh->lost >> rank & 1) != 0;
+}
+
+static void lose_peer(ranks_mesh_t *mesh, int rank)
+{
+    ranks_peer_t *peer = &mesh->peers[rank];
+
+    mesh->lost |= UINT32_C(1) << rank;
     while (peer->posted != NULL && !mesh->deaf) {
         ranks_message_t *receive = peer->posted;
 
@@ -124,71 +125,119 @@ static void lose_peer(const ranks_mesh_t *mesh, ranks_peer_t *peer)
     }
 }
 
-static void flush(ranks_peer_t *peer)
+/* What lies in one stretch of a ring from byte `at` on, of `bytes` that go round its end. */
+static size_t stretch(uint64_t at, size_t bytes)
 {
-    while (peer->out.used > 0) {
-        ssize_t sent = send(peer->fd, peer->out.data, peer->out.used, MSG_DONTWAIT | MSG_NOSIGNAL);
+    size_t to_end = RANKS_RING_BYTES - (size_t)(at % RANKS_RING_BYTES);
 
-        if (sent <= 0) {
-            if (errno != EAGAIN && errno != EINTR) {
-                peer->out.used = 0; /* the peer ended; its last frames may still be there to read */
-            }
-            return;
+    return bytes < to_end ? bytes : to_end;
+}
+
+/* Writes to a rank's ring what it takes. */
+static void flush(ranks_mesh_t *mesh, int to)
+{
+    ranks_shared_t *shared = mesh->shared;
+    ranks_ring_t *ring     = &shared->rings[mesh->rank][to];
+    ranks_buffer_t *out    = &mesh->peers[to].out;
+    uint32_t bit           = UINT32_C(1) << to;
+
+    if ((atomic_load(&shared->ended) & bit) != 0) {
+        out->used = 0; /* its last frames may still be there to read */
+    }
+    while (out->used > 0) {
+        uint64_t written = atomic_load(&ring->written);
+        size_t left      = RANKS_RING_BYTES - (size_t)(written - atomic_load(&ring->read));
+        size_t bytes     = stretch(written, out->used < left ? out->used : left);
+
+        if (bytes == 0) {
+            break;
         }
-        buffer_consume(&peer->out, (size_t)sent);
+        memcpy(ring->data + written % RANKS_RING_BYTES, out->data, bytes);
+        atomic_store(&ring->written, written + bytes);
+        atomic_fetch_or(&shared->mail[to].from, UINT32_C(1) << mesh->rank);
+        buffer_consume(out, bytes);
+    }
+    mesh->unsent = out->used > 0 ? mesh->unsent | bit : mesh->unsent & ~bit;
+}
+
+/* Reads everything that a rank has written so far, and delivers the frames that are complete. */
+static void receive(ranks_mesh_t *mesh, int from)
+{
+    ranks_peer_t *peer = &mesh->peers[from];
+    ranks_ring_t *ring = &mesh->shared->rings[from][mesh->rank];
+    size_t used        = 0;
+
+    for (;;) {
+        uint64_t read = atomic_load(&ring->read);
+        size_t bytes  = stretch(read, (size_t)(atomic_load(&ring->written) - read));
+
+        if (bytes == 0) {
+            break;
+        }
+        buffer_append(&peer->in, ring->data + read % RANKS_RING_BYTES, bytes);
+        atomic_store(&ring->read, read + bytes);
+    }
+    while (peer->in.used - used >= sizeof(frame_t)) {
+        frame_t frame;
+
+        memcpy(&frame, peer->in.data + used, sizeof(frame));
+        if (peer->in.used - used - sizeof(frame) < frame.bytes) {
+            break;
+        }
+        deliver(peer, frame.channel, peer->in.data + used + sizeof(frame), frame.bytes);
+        used += sizeof(frame) + frame.bytes;
+    }
+    if (used > 0) {
+        buffer_consume(&peer->in, used);
     }
 }
 
-static void receive(const ranks_mesh_t *mesh, ranks_peer_t *peer)
+/* Sends what waits, and takes what has come. */
+static void drive(ranks_mesh_t *mesh)
 {
-    char block[65536];
+    ranks_mail_t *mail = &mesh->shared->mail[mesh->rank];
+    uint32_t ended = 0, from = 0;
 
-    while (!peer->gone && !mesh->is_cut) {
-        ssize_t got = recv(peer->fd, block, sizeof(block), MSG_DONTWAIT);
+    if (!mesh->is_cut) {
+        ended = atomic_load(&mesh->shared->ended) & ~mesh->lost; /* before their rings are read for the last time */
+        from  = atomic_load(&mail->from) != 0 ? atomic_exchange(&mail->from, 0) : 0;
+    }
+    for (int rank = 0; (mesh->unsent | from | ended) != 0 && rank < mesh->size; rank++) {
+        uint32_t bit = UINT32_C(1) << rank;
 
-        if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-            return;
+        if ((mesh->unsent & bit) != 0) {
+            flush(mesh, rank);
         }
-        if (got <= 0) {
-            lose_peer(mesh, peer);
-            return;
+        if (((from | ended) & bit) != 0) {
+            receive(mesh, rank);
         }
-        buffer_append(&peer->in, block, (size_t)got);
-        for (size_t used = 0;;) {
-            frame_t frame;
-
-            if (peer->in.used - used >= sizeof(frame)) {
-                memcpy(&frame, peer->in.data + used, sizeof(frame));
-                if (peer->in.used - used - sizeof(frame) >= frame.bytes) {
-                    deliver(peer, frame.channel, peer->in.data + used + sizeof(frame), frame.bytes);
-                    used += sizeof(frame) + frame.bytes;
-                    continue;
-                }
-            }
-            buffer_consume(&peer->in, used);
-            break;
+        if ((ended & bit) != 0) {
+            lose_peer(mesh, rank);
         }
     }
 }
 
 static mpath_status_t oob_isend(void *context, int to, const void *data, size_t bytes, mpath_oob_request_t *request)
 {
-    ranks_plane_t *plane = context;
-    ranks_peer_t *peer   = &plane->mesh->peers[plane->members[to]];
-    frame_t frame        = {.channel = plane->channel, .bytes = (uint32_t)bytes};
-    mpath_status_t status;
+    ranks_plane_t *plane  = context;
+    ranks_mesh_t *mesh    = plane->mesh;
+    int rank              = plane->members[to];
+    ranks_peer_t *peer    = &mesh->peers[rank];
+    frame_t frame         = {.channel = plane->channel, .bytes = (uint32_t)bytes};
+    mpath_status_t status = MPATH_OK;
 
-    pthread_mutex_lock(&plane->mesh->lock);
+    pthread_mutex_lock(&mesh->lock);
     request->handle = NULL;
-    status          = peer->gone && !plane->mesh->deaf ? MPATH_ERR_UNREACHABLE : MPATH_OK;
-    if (peer->fd < 0) { /* myself */
+    if (rank == mesh->rank) {
         deliver(peer, frame.channel, data, bytes);
-    } else if (!peer->gone) {
+    } else if (!is_lost(mesh, rank)) {
         buffer_append(&peer->out, &frame, sizeof(frame));
         buffer_append(&peer->out, data, bytes);
-        flush(peer);
+        flush(mesh, rank);
+    } else if (!mesh->deaf) {
+        status = MPATH_ERR_UNREACHABLE;
     }
-    pthread_mutex_unlock(&plane->mesh->lock);
+    pthread_mutex_unlock(&mesh->lock);
     return status;
 }
 
@@ -209,7 +258,7 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
         finish(message, early->data, early->bytes);
         free(early->data);
         free(early);
-    } else if (peer->gone && !plane->mesh->deaf) {
+    } else if (is_lost(plane->mesh, message->peer) && !plane->mesh->deaf) {
         message->done   = 1;
         message->status = MPATH_ERR_UNREACHABLE;
     } else {
@@ -218,18 +267,6 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
     pthread_mutex_unlock(&plane->mesh->lock);
     request->handle = message;
     return MPATH_OK;
-}
-
-/* Waiting ranks ask all the time, and share few processors: a look is a call of the system. */
-static void drive(const ranks_mesh_t *mesh, ranks_peer_t *peer)
-{
-    uint64_t now_ns = mpath_time_ns();
-
-    if ((peer->fd >= 0) && (now_ns - peer->looked_ns > LOOK_EVERY_NS)) {
-        peer->looked_ns = now_ns;
-        flush(peer);
-        receive(mesh, peer);
-    }
 }
 
 static mpath_status_t oob_test(void *context, mpath_oob_request_t *request, size_t *bytes_p)
@@ -243,7 +280,7 @@ static mpath_status_t oob_test(void *context, mpath_oob_request_t *request, size
     }
     pthread_mutex_lock(&plane->mesh->lock);
     if (!message->done) {
-        drive(plane->mesh, &plane->mesh->peers[message->peer]);
+        drive(plane->mesh);
     }
     if (message->done) {
         status = message->status;
@@ -284,9 +321,7 @@ static void oob_progress(void *context)
     ranks_plane_t *plane = context;
 
     pthread_mutex_lock(&plane->mesh->lock);
-    for (int rank = 0; rank < plane->mesh->size; rank++) {
-        drive(plane->mesh, &plane->mesh->peers[rank]);
-    }
+    drive(plane->mesh);
     pthread_mutex_unlock(&plane->mesh->lock);
 }
 
@@ -323,17 +358,38 @@ void ranks_cut(ranks_self_t *self)
     pthread_mutex_unlock(&self->mesh->lock);
 }
 
-ranks_mesh_t *ranks_mesh_create(int rank, int size, int deaf, const int *fds)
+ranks_shared_t *ranks_shared_create(void)
+{
+    /* Without a name, so that nothing is left of it. Most of it is never touched. */
+    void *shared = mmap(NULL, sizeof(ranks_shared_t), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (shared == MAP_FAILED) {
+        perror("ranks: mmap");
+        return NULL;
+    }
+    return shared;
+}
+
+void ranks_shared_destroy(ranks_shared_t *shared)
+{
+    munmap(shared, sizeof(*shared));
+}
+
+void ranks_shared_end(ranks_shared_t *shared, int rank)
+{
+    atomic_fetch_or(&shared->ended, UINT32_C(1) << rank);
+}
+
+ranks_mesh_t *ranks_mesh_create(int rank, int size, int deaf, ranks_shared_t *shared)
 {
     ranks_mesh_t *mesh = checked(calloc(1, sizeof(*mesh)));
 
-    mesh->rank = rank;
-    mesh->size = size;
-    mesh->deaf = deaf;
+    mesh->rank   = rank;
+    mesh->size   = size;
+    mesh->deaf   = deaf;
+    mesh->shared = shared;
     pthread_mutex_init(&mesh->lock, NULL);
-    for (int peer = 0; peer < size; peer++) {
-        mesh->peers[peer].fd = fds[peer];
-    }
     return mesh;
 }
 
@@ -352,19 +408,14 @@ static void free_messages(ranks_message_t *message, int own_data)
 
 void ranks_mesh_destroy(ranks_mesh_t *mesh)
 {
+    /* What was sent must leave, unless who is to have it has ended. Others may wait for the same here. */
+    while (mesh->unsent != 0) {
+        drive(mesh);
+        usleep(100);
+    }
     for (int rank = 0; rank < mesh->size; rank++) {
         ranks_peer_t *peer = &mesh->peers[rank];
 
-        /* What was sent must leave; a peer that has ended makes send() fail, which ends the loop, too. */
-        while (peer->fd >= 0 && peer->out.used > 0) {
-            struct pollfd ready = {.fd = peer->fd, .events = POLLOUT};
-
-            poll(&ready, 1, 1000);
-            flush(peer);
-        }
-        if (peer->fd >= 0) {
-            close(peer->fd);
-        }
         free_messages(peer->posted, 0);
         free_messages(peer->early, 1);
         free(peer->in.data);
