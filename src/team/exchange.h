@@ -16,7 +16,7 @@
 /*
  * Control plane: how a team's processes exchange small messages before and beside the lanes. The glue implements it on
  * the MPI library's point-to-point layer (on a context of its own, so that it never meets the user's messages); tests
- * implement it on socket pairs. Messages between two ranks arrive in order. Never called by two threads at a time for
+ * implement it on shared memory. Messages between two ranks arrive in order. Never called by two threads at a time for
  * one team.
  */
 
