@@ -293,7 +293,7 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
     state->gathered = mpath_reserve(gathered_bytes(team));
 
     state->attend.seen     = calloc(size, sizeof(unsigned));
-    state->attend.told     = calloc(size, sizeof(unsigned));
+    state->attend.told     = calloc((size_t)team->num_local, sizeof(unsigned));
     state->attend.heard_ns = calloc((size_t)team->num_nodes, sizeof(uint64_t));
     if (state->by_node == NULL || state->first_on == NULL || state->scratch == NULL || state->gathered == NULL ||
         state->attend.seen == NULL || state->attend.told == NULL || state->attend.heard_ns == NULL) {

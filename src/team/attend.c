@@ -101,8 +101,8 @@ static void lead(mpath_team_t *team, uint64_t now_ns)
         int rank       = team->local[i];
         unsigned beats = atomic_load_explicit(beats_of(team, rank), memory_order_relaxed);
 
-        looked[i]                = knows && (beats != state->attend.told[rank]);
-        state->attend.told[rank] = beats;
+        looked[i]             = knows && (beats != state->attend.told[i]);
+        state->attend.told[i] = beats;
     }
     state->attend.led_ns = now_ns;
     for (int i = 0; i < team->channels->count; i++) {

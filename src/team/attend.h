@@ -19,7 +19,7 @@ typedef struct mpath_attend {
     uint64_t next_beat_ns;
     int begun;      /* the present wait has lasted a while */
     unsigned *seen; /* by rank: its beats then */
-    /* A leader's: beats of its node's ranks that it has told of, by rank, and when; by node, when its pulse came */
+    /* A leader's: beats of its node's ranks that it has told of, and when; by node, when its pulse came */
     unsigned *told;
     uint64_t led_ns;
     uint64_t *heard_ns;

@@ -61,6 +61,14 @@ static uint64_t team_node_room(const mpath_team_t *team)
     return room_of(bytes, held, (uint64_t)team->context->num_processes, team->num_local);
 }
 
+/* A table that had room for all ranks. */
+static void team_nodes_fit(int **table, int count)
+{
+    int *fitting = realloc(*table, (size_t)count * sizeof(**table));
+
+    *table = fitting != NULL ? fitting : *table;
+}
+
 /* Numbers the nodes and their ranks, and says what shared memory there is. */
 static void team_nodes_assign(mpath_team_t *team, const team_record_t *records, mpath_agree_room_t *all)
 {
@@ -99,6 +107,9 @@ static void team_nodes_assign(mpath_team_t *team, const team_record_t *records, 
             team->local[team->num_local++] = rank;
         }
     }
+    team_nodes_fit(&team->local, team->num_local);
+    team_nodes_fit(&team->leaders, team->num_nodes);
+    team_nodes_fit(&team->num_on, team->num_nodes);
 }
 
 static size_t team_node_agree_offset(const mpath_team_t *team)
@@ -617,9 +628,8 @@ static mpath_status_t team_alloc(mpath_context_t *context, const mpath_oob_t *oo
     team->local    = calloc(size, sizeof(int));
     team->leaders  = calloc(size, sizeof(int));
     team->num_on   = calloc(size, sizeof(int));
-    team->lost     = calloc(size, sizeof(*team->lost));
     if (team->node_of == NULL || team->local_of == NULL || team->local == NULL || team->leaders == NULL ||
-        team->num_on == NULL || team->lost == NULL) {
+        team->num_on == NULL) {
         goto err_destroy;
     }
     *team_p = team;
@@ -639,7 +649,8 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
     mpath_place_t *places     = calloc((size_t)team->size, sizeof(*places));
     mpath_status_t status     = MPATH_OK;
 
-    if (machines == NULL || places == NULL) {
+    team->lost = calloc((size_t)team->num_nodes, sizeof(*team->lost));
+    if (machines == NULL || places == NULL || team->lost == NULL) {
         mpath_error("%s: no memory for the places of %d ranks", team->oob.name, team->size);
         status = MPATH_ERR_NO_MEMORY;
     }
