@@ -24,9 +24,9 @@ static void topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, in
 {
     mpath_resource_t *resource = &topo->resources[topo->num_resources++];
 
-    resource->kind         = kind;
+    resource->kind         = (uint8_t)kind;
     resource->node         = node;
-    resource->index        = index;
+    resource->index        = (int8_t)index;
     resource->peer         = -1;
     resource->capacity_bps = capacity_bps;
     resource->latency_ns   = latency_ns;
@@ -273,7 +273,7 @@ static void number_nvlinks(mpath_topo_t *topo, int node)
             tables->links_to[from] |= 1u << to;
             tables->links_from[to] |= 1u << from;
             topo_add_resource(topo, MPATH_RESOURCE_NVLINK, node, from, gpus->nvlink_bps[from][to], NVLINK_LATENCY_NS);
-            topo->resources[tables->nvlink[from][to]].peer = to;
+            topo->resources[tables->nvlink[from][to]].peer = (int8_t)to;
         }
     }
 }

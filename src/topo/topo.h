@@ -81,12 +81,12 @@ typedef enum mpath_resource_kind {
 } mpath_resource_kind_t;
 
 typedef struct mpath_resource {
-    mpath_resource_kind_t kind;
-    int32_t node;
-    int32_t index; /* NIC or GPU number on its node; 0 where there is one */
-    int32_t peer;  /* the other GPU of an NVLINK; else -1 */
     uint64_t capacity_bps;
     uint32_t latency_ns;
+    int32_t node;
+    uint8_t kind; /* mpath_resource_kind_t */
+    int8_t index; /* NIC or GPU number on its node; 0 where there is one */
+    int8_t peer;  /* the other GPU of an NVLINK; else -1 */
 } mpath_resource_t;
 
 /* A NIC as its node sees it. Plain data: it travels between the processes of a job. */
@@ -166,12 +166,12 @@ typedef struct mpath_node_gpus {
     uint64_t nvlink_bps[MPATH_MAX_GPUS][MPATH_MAX_GPUS]; /* MESH: from, to; 0: not linked */
 } mpath_node_gpus_t;
 
-/* Where a rank sits. */
+/* Where a rank sits. Without padding: places are compared and summed up as bytes. */
 typedef struct mpath_place {
     int32_t node;     /* index into the machines */
-    int32_t nic;      /* NIC beside it on its node; -1: none */
-    int32_t gpu;      /* GPU of its node whose memory its buffers are in; -1: host memory */
-    int32_t no_relay; /* nonzero: its GPU passes nothing on, nor serves the NIC beside it for others */
+    int16_t gpu;      /* GPU of its node whose memory its buffers are in; -1: host memory */
+    int8_t nic;       /* NIC beside it on its node; -1: none */
+    uint8_t no_relay; /* nonzero: its GPU passes nothing on, nor serves the NIC beside it for others */
 } mpath_place_t;
 
 enum {

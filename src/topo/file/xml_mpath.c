@@ -301,7 +301,7 @@ static mpath_status_t read_rank(const char *name, xmlNode *node, const mpath_top
          MPATH_OK)) {
         return status;
     }
-    *place = (mpath_place_t){.node = (int32_t)index, .nic = (int32_t)nic, .gpu = (int32_t)gpu};
+    *place = (mpath_place_t){.node = (int32_t)index, .nic = (int8_t)nic, .gpu = (int16_t)gpu};
     return MPATH_OK;
 }
 
