@@ -7,6 +7,7 @@
 #include "plan/gate.h"
 #include "team/wait.h"
 #include "util/log.h"
+#include "util/reserve.h"
 #include "util/time.h"
 #include "wire/failover.h"
 
@@ -241,6 +242,9 @@ static uint32_t find_watches(const mpath_coll_t *coll)
     return says || mpath_dump_wanted(coll->settings) ? MPATH_CALL_WATCHED : 0;
 }
 
+/* Of all ranks: sums and, behind them, signatures. Most jobs use neither. */
+#define SUMS_BYTES(coll) ((MPATH_LOAD_SUMS + 1) * (size_t)mpath_team_size((coll)->team) * sizeof(*(coll)->sums))
+
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
 {
     const mpath_settings_t *settings = mpath_team_settings(team);
@@ -256,12 +260,12 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     coll->declined_because = "";
     coll->watches          = find_watches(coll);
     mpath_tuning_read(settings, mpath_team_rank(team) == 0, &coll->tuning);
-    coll->signatures = malloc(size * sizeof(*coll->signatures));
-    coll->sums       = malloc(MPATH_LOAD_SUMS * size * sizeof(*coll->sums));
-    if (coll->signatures == NULL || coll->sums == NULL) {
+    coll->sums = mpath_reserve(SUMS_BYTES(coll));
+    if (coll->sums == NULL) {
         goto err_no_memory;
     }
-    status = mpath_gpu_coll_create(team, &coll->gpu);
+    coll->signatures = coll->sums + MPATH_LOAD_SUMS * size;
+    status           = mpath_gpu_coll_create(team, &coll->gpu);
     if (status == MPATH_OK) {
         status = mpath_gpu_exchange_create(coll->gpu);
     }
@@ -297,8 +301,7 @@ void mpath_coll_destroy(mpath_coll_t *coll)
         mpath_coll_rates_release(coll);
         mpath_trials_forget(&coll->device);
         mpath_doubt_release(&coll->doubt);
-        free(coll->sums);
-        free(coll->signatures);
+        mpath_unreserve(coll->sums, SUMS_BYTES(coll));
         free(coll->demand);
         free(coll);
     }

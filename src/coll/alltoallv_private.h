@@ -64,12 +64,12 @@ struct mpath_coll {
     mpath_gate_view_t view; /* of it, on the topology that plans are for */
     int has_view;
     int is_planned;        /* the last plan asked of the cache was for it */
-    uint64_t *signatures;  /* of all ranks' plans; for check_plan */
+    uint64_t *signatures;  /* of all ranks' plans; for check_plan; behind `sums` */
     uint64_t asked_ns;     /* when a timed call was asked about */
     mpath_trials_t device; /* of ways (tune/ways.h) on device memory of several nodes */
     mpath_load_t load;     /* of the demand */
     int has_load;
-    uint64_t *sums; /* room for mpath_load_find() */
+    uint64_t *sums; /* room for mpath_load_find(); reserved */
     int connected;  /* every pair of ranks has a path */
 };
 

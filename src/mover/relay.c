@@ -9,6 +9,7 @@
 #include "team/team_private.h"
 #include "team/wait.h"
 #include "util/log.h"
+#include "util/reserve.h"
 #include "util/time.h"
 #include "wire/failover.h"
 
@@ -553,11 +554,11 @@ static int may_discover(const mpath_team_t *team)
 
 mpath_status_t mpath_relay_create(mpath_team_t *team, mpath_relay_t **relay_p)
 {
-    mpath_relay_t *relay = calloc(1, sizeof(*relay));
+    mpath_relay_t *relay = mpath_reserve(sizeof(*relay)); /* without GPUs most of it is not used */
 
     if ((relay == NULL) || (mpath_rail_clock_init(&relay->clock, team) != MPATH_OK)) {
         mpath_error("no memory for relays of device memory");
-        free(relay);
+        mpath_unreserve(relay, sizeof(*relay));
         return MPATH_ERR_NO_MEMORY;
     }
     relay->team      = team;
@@ -594,7 +595,7 @@ void mpath_relay_destroy(mpath_relay_t *relay)
         relay->spare_items = next;
     }
     mpath_rail_clock_release(&relay->clock);
-    free(relay);
+    mpath_unreserve(relay, sizeof(*relay));
 }
 
 int mpath_relay_usable(const mpath_relay_t *relay)

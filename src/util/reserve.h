@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-/* Less than this is allocated whole: a few pages are not worth a mapping of their own. */
-#define MPATH_RESERVE_LEAST_BYTES 16384
+/* Less than this is allocated whole: a page is not worth a mapping of their own. */
+#define MPATH_RESERVE_LEAST_BYTES 8192
 
 /* NULL: there is none. 0 bytes give a place, too. */
 void *mpath_reserve(size_t bytes);
