@@ -268,6 +268,7 @@ static mpath_status_t agree_join_outboxes(mpath_team_t *team)
 }
 
 #define SCRATCH_BYTES(team) (3 * (size_t)(team)->size * sizeof(uint64_t))
+#define SEEN_BYTES(team) ((size_t)(team)->size * sizeof(unsigned))
 
 static size_t gathered_bytes(const mpath_team_t *team)
 {
@@ -292,7 +293,7 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
     state->scratch  = mpath_reserve(SCRATCH_BYTES(team));
     state->gathered = mpath_reserve(gathered_bytes(team));
 
-    state->attend.seen     = calloc(size, sizeof(unsigned));
+    state->attend.seen     = mpath_reserve(SEEN_BYTES(team));
     state->attend.told     = calloc((size_t)team->num_local, sizeof(unsigned));
     state->attend.heard_ns = calloc((size_t)team->num_nodes, sizeof(uint64_t));
     if (state->by_node == NULL || state->first_on == NULL || state->scratch == NULL || state->gathered == NULL ||
@@ -344,7 +345,7 @@ void mpath_agree_destroy(mpath_team_t *team)
         mpath_unreserve(state->scratch, SCRATCH_BYTES(team));
         free(state->matrix);
         mpath_unreserve(state->gathered, gathered_bytes(team));
-        free(state->attend.seen);
+        mpath_unreserve(state->attend.seen, SEEN_BYTES(team));
         free(state->attend.told);
         free(state->attend.heard_ns);
         free(state);

@@ -18,7 +18,7 @@
 typedef struct mpath_attend {
     uint64_t next_beat_ns;
     int begun;      /* the present wait has lasted a while */
-    unsigned *seen; /* by rank: its beats then */
+    unsigned *seen; /* by rank: its beats then; reserved */
     /* A leader's: beats of its node's ranks that it has told of, and when; by node, when its pulse came */
     unsigned *told;
     uint64_t led_ns;

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* Less than this is allocated whole: a page is not worth a mapping of their own. */
+/* Less than this is allocated whole: a page is not worth a mapping of its own. */
 #define MPATH_RESERVE_LEAST_BYTES 8192
 
 /* NULL: there is none. 0 bytes give a place, too. */
