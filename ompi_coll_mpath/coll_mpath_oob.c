@@ -387,24 +387,30 @@ static void loss_tell(mca_coll_mpath_module_t *module, mpath_status_t reason, in
     mca_coll_mpath_loss_t *loss = &module->loss;
     int rank, me = ompi_comm_rank(module->comm), size = ompi_comm_size(module->comm);
     const int32_t word[4] = {LOSS_MAGIC, (int32_t)reason, about, me};
-    mpath_oob_request_t *words;
+    mpath_oob_request_t *words, word_sent;
 
     if (loss->has_told) {
         return;
     }
-    words = calloc((size_t)size, sizeof(*words));
-    if (NULL == words) {
-        return; /* who is not told looks by itself, or waits until its deadline */
-    }
     loss->has_told = true;
     loss_open(module);
-    (void)mca_coll_mpath_lifetime_watch(module); /* what is under way keeps the communicator */
+    (void)mca_coll_mpath_lifetime_watch(module);  /* what is under way keeps the communicator */
+    words = calloc((size_t)size, sizeof(*words)); /* without memory words go as well, and nobody waits for them */
     for (rank = 0; rank < size; rank++) {
+        mpath_oob_request_t *request = (NULL != words) ? &words[rank] : &word_sent;
+
+        request->handle = NULL;
         /* Who is said to be gone may not be: only messages to it have failed, or it is late. */
         if ((me != rank) && (beside || !mca_coll_mpath_peers_watched(module->comm, rank)) &&
             !mca_coll_mpath_peers_gone(module->comm, rank)) {
-            (void)loss->oob.isend(&loss->state, rank, word, sizeof(word), &words[rank]);
+            (void)loss->oob.isend(&loss->state, rank, word, sizeof(word), request);
         }
+        if ((NULL == words) && (NULL != request->handle)) {
+            loss->oob.cancel(&loss->state, request); /* it goes all the same */
+        }
+    }
+    if (NULL == words) {
+        return;
     }
     mpath_exchange_let_go(&loss->oob, words, size);
     for (rank = 0; rank < size; rank++) {

@@ -454,8 +454,8 @@ mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_
         status = open_rails(relay);
         status = mpath_status_is_error(status) ? do_without_rails(relay, status) : status;
     } else if (has_rails) {
-        status = mpath_wire_get(relay->team, MPATH_LINKS_ALL,
-                                &wire); /* rails that had failed may not have opened again */
+        /* Rails that had failed may not have opened again. */
+        status = mpath_wire_get(relay->team, MPATH_LINKS_ALL, &wire);
     }
     if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
         status = relay->no_staged ? MPATH_DECLINED : open_host_slots(relay);

@@ -10,7 +10,6 @@
  * fails is for its notices: mpath_team_tell().
  */
 #include "team/agree_private.h"
-#include "team/channel.h"
 
 #include "util/log.h"
 #include "util/time.h"

@@ -145,10 +145,10 @@ enum { CUDA_EVENT_DISABLE_TIMING = 2 };
 
 #define POINTER(name, arguments) int(*name) arguments;
 #define CUDA_POINTER(name, symbol, arguments) int(*name) arguments;
+#define PYTHON_POINTER(result, name, arguments) result(*name) arguments;
 static struct {
     MPI_FUNCTIONS(POINTER)
 } mpi;
-#define PYTHON_POINTER(result, name, arguments) result(*name) arguments;
 static struct {
     CUDA_FUNCTIONS(CUDA_POINTER)
 } cuda;
