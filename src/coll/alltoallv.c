@@ -50,22 +50,22 @@ static const mpath_load_t *coll_load(mpath_coll_t *coll)
     return &coll->load;
 }
 
-/* The ways besides relays that may be as fast: the same on all ranks. */
-static void open_ways(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy, mpath_way_call_t *call)
+/* The functions besides relays that may be as fast: the same on all ranks. */
+static void open_functions(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy, mpath_function_call_t *call)
 {
     const mpath_load_t *load = coll_load(coll);
-    int is_short             = mpath_ways_size(load->busiest) <= mpath_ways_size(BY_HOST_MOST_BYTES);
+    int is_short             = mpath_function_size(load->busiest) <= mpath_function_size(BY_HOST_MOST_BYTES);
 
-    *call = (mpath_way_call_t){.bytes = load->busiest,
-                               /* in short calls it is not the links that count */
-                               .skew = is_short ? 0 : mpath_ways_skew(load->busiest_cross, load->node_cross)};
+    *call = (mpath_function_call_t){.bytes = load->busiest,
+                                    /* in short calls it is not the links that count */
+                                    .skew = is_short ? 0 : mpath_function_skew(load->busiest_cross, load->node_cross)};
     if (load->busiest == 0) {
         return;
     }
-    call->open = (is_short && may_copy) ? 1u << MPATH_WAY_BY_HOST : 0;
+    call->open = (is_short && may_copy) ? 1u << MPATH_FUNCTION_BY_HOST : 0;
     /* what MPI sends itself may take a rail that has failed since */
     if (!(agreed->flags & MPATH_CALL_FOREIGN) && (mpath_team_topo_version(coll->team) == 0)) {
-        call->open |= 1u << MPATH_WAY_PREVIOUS;
+        call->open |= 1u << MPATH_FUNCTION_PREVIOUS;
     }
 }
 
@@ -74,22 +74,23 @@ static void open_ways(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_
  * same on all ranks; may be collective. An error breaks the team.
  */
 static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy,
-                                            mpath_way_t *way_p)
+                                            mpath_function_t *function_p)
 {
-    mpath_way_call_t call;
+    mpath_function_call_t call;
     mpath_status_t status;
 
-    *way_p = MPATH_WAY_OWN;
+    *function_p = MPATH_FUNCTION_OWN;
     if ((mpath_topo_num_nodes(mpath_team_topo(coll->team)) == 1) || is_emulated(coll) ||
         (coll->settings->gate != MPATH_GATE_AUTO) || (agreed->flags & MPATH_CALL_APART)) {
         return MPATH_OK;
     }
-    open_ways(coll, agreed, may_copy, &call);
+    open_functions(coll, agreed, may_copy, &call);
     if (mpath_idle_others_may_rest()) { /* no measure, and copies on the host would hold up whoever progresses it */
-        *way_p = (mpath_ways_known(&coll->device, &call) == MPATH_WAY_PREVIOUS) ? MPATH_WAY_PREVIOUS : MPATH_WAY_OWN;
+        *function_p = (mpath_function_known(&coll->device, &call) == MPATH_FUNCTION_PREVIOUS) ? MPATH_FUNCTION_PREVIOUS
+                                                                                              : MPATH_FUNCTION_OWN;
         return MPATH_OK;
     }
-    status = mpath_ways_next(&coll->device, coll->team, &call, coll->began_ns, way_p);
+    status = mpath_function_next(&coll->device, coll->team, &call, coll->began_ns, function_p);
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
     }
@@ -99,7 +100,7 @@ static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agre
 /* Where calls are kept of which each pair of ranks has so many bytes. */
 static mpath_coll_equal_t *equal_of(mpath_coll_t *coll, uint64_t pair_bytes)
 {
-    return &coll->equals[mpath_ways_size(pair_bytes) % MPATH_COLL_EQUALS];
+    return &coll->equals[mpath_function_size(pair_bytes) % MPATH_COLL_EQUALS];
 }
 
 /* The ranks have left a call on host memory to the previous function: the next one with as many bytes is of that kind, too. */
@@ -136,7 +137,7 @@ static mpath_status_t coll_ask_tuner(mpath_coll_t *coll, const mpath_agreed_t *a
         return MPATH_OK; /* nothing crosses between nodes */
     }
     call         = (mpath_doubt_call_t){.bytes  = load->busiest_cross,
-                                        .skew   = mpath_ways_skew(load->busiest_cross, load->node_cross),
+                                        .skew   = mpath_function_skew(load->busiest_cross, load->node_cross),
                                         .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
     call.is_even = call.skew == 0;
     status       = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
@@ -1100,11 +1101,11 @@ static mpath_status_t device_plan(mpath_question_t *question)
 /* What is known of a call on device memory before relays are asked. May be collective; an error breaks the team. */
 static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *question)
 {
-    mpath_coll_t *coll       = work->coll;
-    const mpath_topo_t *gpus = mpath_team_gpu_topo(coll->team);
-    int relays               = mpath_relay_coll_usable(coll->relay);
-    mpath_status_t status    = MPATH_OK;
-    mpath_way_t way          = MPATH_WAY_OWN;
+    mpath_coll_t *coll        = work->coll;
+    const mpath_topo_t *gpus  = mpath_team_gpu_topo(coll->team);
+    int relays                = mpath_relay_coll_usable(coll->relay);
+    mpath_status_t status     = MPATH_OK;
+    mpath_function_t function = MPATH_FUNCTION_OWN;
 
     *question = (mpath_question_t){
         .collective    = MPATH_OPERATION_ALLTOALLV,
@@ -1121,12 +1122,12 @@ static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *quest
         .planner       = work};
     mpath_tuning_force(&coll->tuning, question);
     if (relays && question->forced == NULL) {
-        status = coll_ask_device_tuner(coll, work->agreed, question->copy_obstacle == NULL, &way);
+        status = coll_ask_device_tuner(coll, work->agreed, question->copy_obstacle == NULL, &function);
     }
-    if (way == MPATH_WAY_BY_HOST) {
+    if (function == MPATH_FUNCTION_BY_HOST) {
         question->tuned = row_of("copied");
         question->tuner = MPATH_WHY_FASTER_BY_HOST;
-    } else if (way == MPATH_WAY_PREVIOUS) {
+    } else if (function == MPATH_FUNCTION_PREVIOUS) {
         question->tuner = MPATH_WHY_FASTER;
     }
     return status;

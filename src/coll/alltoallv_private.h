@@ -13,7 +13,7 @@
 #include "plan/gate.h"
 #include "coll/parts.h"
 #include "coll/plans.h"
-#include "tune/ways.h"
+#include "tune/function.h"
 
 /* The rails that some node has, and what its NICs carry, see coll/learn.c. Alike on all ranks but for what is local. */
 typedef struct mpath_coll_rates {
@@ -66,7 +66,7 @@ struct mpath_coll {
     int is_planned;        /* the last plan asked of the cache was for it */
     uint64_t *signatures;  /* of all ranks' plans; for check_plan; behind `sums` */
     uint64_t asked_ns;     /* when a timed call was asked about */
-    mpath_trials_t device; /* of ways (tune/ways.h) on device memory of several nodes */
+    mpath_trials_t device; /* of functions (tune/function.h) on device memory of several nodes */
     mpath_load_t load;     /* of the demand */
     int has_load;
     uint64_t *sums; /* room for mpath_load_find(); reserved */

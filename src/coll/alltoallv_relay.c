@@ -20,7 +20,7 @@
 #define GATE_CHUNK_BYTES (1u << 20)
 
 /* What is tried. */
-enum { ROUTES_STATIC, ROUTES_PLANNED, ROUTES_WAYS };
+enum { ROUTES_STATIC, ROUTES_PLANNED, ROUTES_OPTIONS };
 
 struct mpath_relay_coll {
     mpath_team_t *team;
@@ -156,18 +156,18 @@ static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, mpath_relay_foun
 {
     int kind = mpath_trial_kind(found->forecast->direct_ns, found->forecast->plan_ns), decided;
     mpath_status_t status;
-    unsigned way;
+    unsigned option;
 
-    status = mpath_trials_next(&coll->trials, coll->team, kind, ROUTES_WAYS, 0, &way, &decided);
+    status = mpath_trials_next(&coll->trials, coll->team, kind, ROUTES_OPTIONS, 0, &option, &decided);
     if (status != MPATH_OK) {
         return status;
     }
     if (decided) {
         coll->counters.choices++;
         mpath_debug("GPUs: calls like this one have been measured: they take %s from now on",
-                    (way == ROUTES_PLANNED) ? "the plan" : "the static routes");
+                    (option == ROUTES_PLANNED) ? "the plan" : "the static routes");
     }
-    found->tuned = (way == ROUTES_PLANNED) ? MPATH_RELAY_PLANNED : MPATH_RELAY_STATIC;
+    found->tuned = (option == ROUTES_PLANNED) ? MPATH_RELAY_PLANNED : MPATH_RELAY_STATIC;
     return MPATH_OK;
 }
 

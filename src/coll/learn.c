@@ -500,7 +500,7 @@ static mpath_status_t coll_rates_changed(mpath_coll_t *coll)
  * What calls of Alltoallv show of the rails, on host memory and, between nodes, on device memory: both feed the same
  * windows (tune/nic_rates.h), for it is the same NICs that carry them. Not those that take their time for other links, that
  * are too short, or that others progress, whose ranks compute meanwhile. Calls that another way is chosen for
- * (tune/doubt.h, tune/ways.h) show nothing; those that try mpath's own way again do.
+ * (tune/doubt.h, tune/function.h) show nothing; those that try mpath's own way again do.
  */
 
 #define SHARES_TIMES 50 /* that a call has to take longer than an exchange of loads */

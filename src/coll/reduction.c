@@ -576,8 +576,8 @@ static mpath_status_t choose_on_node(mpath_symmetric_t *symmetric, mpath_operati
 
 mpath_status_t mpath_symmetric_ask_gathers(mpath_symmetric_t *symmetric, uint64_t bytes, int *previous_p)
 {
-    const mpath_way_call_t call = {.bytes = bytes, .open = 1u << MPATH_WAY_PREVIOUS};
-    mpath_way_t way             = MPATH_WAY_OWN;
+    const mpath_function_call_t call = {.bytes = bytes, .open = 1u << MPATH_FUNCTION_PREVIOUS};
+    mpath_function_t function        = MPATH_FUNCTION_OWN;
     mpath_question_t question;
     mpath_decision_t decision;
     mpath_status_t status;
@@ -588,11 +588,11 @@ mpath_status_t mpath_symmetric_ask_gathers(mpath_symmetric_t *symmetric, uint64_
         mpath_idle_others_may_rest() || mpath_team_topo_version(symmetric->team) != 0) {
         return MPATH_OK;
     }
-    status = mpath_ways_next(&symmetric->gathers, symmetric->team, &call, mpath_time_ns(), &way);
+    status = mpath_function_next(&symmetric->gathers, symmetric->team, &call, mpath_time_ns(), &function);
     if (status != MPATH_OK) {
         mpath_team_break(symmetric->team, status);
     }
-    if (way != MPATH_WAY_PREVIOUS) {
+    if (function != MPATH_FUNCTION_PREVIOUS) {
         return status;
     }
     question = (mpath_question_t){.collective = MPATH_OPERATION_ALLGATHER,

@@ -10,7 +10,7 @@
 #include "coll/tuning.h"
 #include "node/reduce.h"
 #include "team/agree.h"
-#include "tune/ways.h"
+#include "tune/function.h"
 #include "util/param.h"
 
 #define SYMMETRIC_CLASSES 3 /* of sizes, see coll/learn.c */
@@ -51,7 +51,7 @@ struct mpath_symmetric {
     mpath_symmetric_gpu_t *gpu;
     int over_nodes;
     int tries_gathers;      /* there: every rank's MPI knows devices */
-    mpath_trials_t gathers; /* of ways (tune/ways.h), then */
+    mpath_trials_t gathers; /* of functions (tune/function.h), then */
 };
 
 /*

@@ -23,16 +23,16 @@
 #define ARRIVAL_NONE (-2)    /* the chunk is this rank's own, or its arrival has ended */
 
 /* A chunk in this rank's hands: it waits for its outlet, or is an item of the wire. */
-typedef struct parcel {
-    struct parcel *next;
+typedef struct flight {
+    struct flight *next;
     mpath_duty_t *duty;
     mpath_wire_arrival_t arrival; /* its chunk is valid in any case */
     void *slot;                   /* reserved at the outlet; NULL: none yet */
-} parcel_t;
+} flight_t;
 
 /* Chunks that wait for one outlet, oldest first. */
 typedef struct outlet_queue {
-    parcel_t *first, **last_p;
+    flight_t *first, **last_p;
     uint64_t own_chunks; /* of this rank's own in a call, */
     uint64_t own_left;   /* and those that are not handed over */
 } outlet_queue_t;
@@ -53,7 +53,7 @@ typedef struct mpath_mover {
     size_t words;
     uint64_t *pending[OUTLET_KINDS]; /* of a kind: those with something */
     uint64_t *blocked;               /* nothing more fits in this round */
-    parcel_t *spare;
+    flight_t *spare;
 
     /* The call under way */
     const mpath_call_t *call;
@@ -81,27 +81,27 @@ typedef struct mpath_mover {
 #define SLOT_CHUNKS_PER_PASS 2 /* copied into one ring before the rails are looked at again */
 
 /* `arrival` NULL: of this rank's own. */
-static parcel_t *parcel_get(mpath_mover_t *mover, mpath_duty_t *duty, const mpath_wire_arrival_t *arrival)
+static flight_t *flight_get(mpath_mover_t *mover, mpath_duty_t *duty, const mpath_wire_arrival_t *arrival)
 {
-    parcel_t *parcel = mover->spare;
+    flight_t *flight = mover->spare;
 
-    if (parcel != NULL) {
-        mover->spare = parcel->next;
-    } else if ((parcel = malloc(sizeof(*parcel))) == NULL) {
+    if (flight != NULL) {
+        mover->spare = flight->next;
+    } else if ((flight = malloc(sizeof(*flight))) == NULL) {
         mpath_error("%s: no memory to handle a chunk; the call fails", mover->team->oob.name);
         return NULL;
     }
-    *parcel = (parcel_t){.duty = duty, .arrival = {.rail = ARRIVAL_NONE}};
+    *flight = (flight_t){.duty = duty, .arrival = {.rail = ARRIVAL_NONE}};
     if (arrival != NULL) {
-        parcel->arrival = *arrival;
+        flight->arrival = *arrival;
     }
-    return parcel;
+    return flight;
 }
 
-static void parcel_put(mpath_mover_t *mover, parcel_t *parcel)
+static void flight_put(mpath_mover_t *mover, flight_t *flight)
 {
-    parcel->next = mover->spare;
-    mover->spare = parcel;
+    flight->next = mover->spare;
+    mover->spare = flight;
 }
 
 static void mover_end_arrival(mpath_mover_t *mover, const mpath_wire_arrival_t *arrival)
@@ -118,15 +118,15 @@ static mpath_lane_t *slot_lane(const mpath_mover_t *mover, const mpath_outlet_t 
     return (outlet->kind == MPATH_OUTLET_RELAY) ? mover->relay : mover->shm;
 }
 
-/* Hands the parcel's slot, filled or given up, to its reader. */
-static void mover_commit(mpath_mover_t *mover, parcel_t *parcel)
+/* Hands the flight's slot, filled or given up, to its reader. */
+static void mover_commit(mpath_mover_t *mover, flight_t *flight)
 {
-    const mpath_outlet_t *outlet = &mover->schedule->outlets[parcel->duty->outlet];
+    const mpath_outlet_t *outlet = &mover->schedule->outlets[flight->duty->outlet];
     mpath_lane_t *lane           = slot_lane(mover, outlet);
 
-    parcel->arrival.lane.chunk.team = mover->team->id; /* by rail it came with the wire's */
-    parcel->arrival.lane.chunk.hop  = (uint32_t)parcel->duty->hop_out;
-    lane->ops->commit(lane, mover->team->local_of[outlet->rank], parcel->slot, &parcel->arrival.lane.chunk);
+    flight->arrival.lane.chunk.team = mover->team->id; /* by rail it came with the wire's */
+    flight->arrival.lane.chunk.hop  = (uint32_t)flight->duty->hop_out;
+    lane->ops->commit(lane, mover->team->local_of[outlet->rank], flight->slot, &flight->arrival.lane.chunk);
 }
 
 /* Bytes of a duty are where they had to go. */
@@ -145,16 +145,16 @@ static void mover_count(mpath_mover_t *mover, mpath_duty_t *duty, uint32_t bytes
     }
 }
 
-/* The same of those of a parcel, which is over. */
-static void parcel_finish(mpath_mover_t *mover, parcel_t *parcel)
+/* The same of those of a flight, which is over. */
+static void flight_finish(mpath_mover_t *mover, flight_t *flight)
 {
-    uint32_t bytes = parcel->arrival.lane.chunk.bytes;
+    uint32_t bytes = flight->arrival.lane.chunk.bytes;
 
-    if (parcel->slot != NULL) {
-        mover_commit(mover, parcel);
+    if (flight->slot != NULL) {
+        mover_commit(mover, flight);
     }
-    mover_count(mover, parcel->duty, bytes);
-    parcel_put(mover, parcel);
+    mover_count(mover, flight->duty, bytes);
+    flight_put(mover, flight);
 }
 
 static void *place_of(const mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_chunk_t *chunk)
@@ -182,14 +182,14 @@ static void outlet_note(mpath_mover_t *mover, size_t index)
     *word = queue->first != NULL || queue->own_left > 0 ? *word | outlet_bit(index) : *word & ~outlet_bit(index);
 }
 
-static void queue_parcel(mpath_mover_t *mover, parcel_t *parcel)
+static void flight_queue(mpath_mover_t *mover, flight_t *flight)
 {
-    outlet_queue_t *queue = &mover->queues[parcel->duty->outlet];
+    outlet_queue_t *queue = &mover->queues[flight->duty->outlet];
 
-    parcel->next   = NULL;
-    *queue->last_p = parcel;
-    queue->last_p  = &parcel->next;
-    outlet_note(mover, parcel->duty->outlet);
+    flight->next   = NULL;
+    *queue->last_p = flight;
+    queue->last_p  = &flight->next;
+    outlet_note(mover, flight->duty->outlet);
 }
 
 /* The duty that a chunk belongs to; NULL, logged, when it is none that this rank waits for. */
@@ -234,52 +234,52 @@ static int pushed(mpath_mover_t *mover, size_t index, mpath_status_t status)
     return (status == MPATH_OK) ? 1 : (int)status;
 }
 
-/* Afterwards the parcel is the wire's, unless that has no room or fails. */
-static mpath_status_t send_on(mpath_mover_t *mover, parcel_t *parcel, const void *data)
+/* Afterwards the flight is the wire's, unless that has no room or fails. */
+static mpath_status_t send_on(mpath_mover_t *mover, flight_t *flight, const void *data)
 {
-    const mpath_hop_t *out = &parcel->duty->out;
-    mpath_chunk_t chunk    = parcel->arrival.lane.chunk;
+    const mpath_hop_t *out = &flight->duty->out;
+    mpath_chunk_t chunk    = flight->arrival.lane.chunk;
 
-    chunk.hop = (uint32_t)parcel->duty->hop_out;
+    chunk.hop = (uint32_t)flight->duty->hop_out;
     mover->fed_bytes += chunk.bytes;
-    return mpath_wire_send(mover->wire, out->nic_from, out->to, out->nic_to, &chunk, data, parcel);
+    return mpath_wire_send(mover->wire, out->nic_from, out->to, out->nic_to, &chunk, data, flight);
 }
 
-/* Gets a slot at the parcel's outlet, unless it has one. */
-static mpath_status_t parcel_reserve(mpath_mover_t *mover, parcel_t *parcel)
+/* Gets a slot at the flight's outlet, unless it has one. */
+static mpath_status_t flight_reserve(mpath_mover_t *mover, flight_t *flight)
 {
-    const mpath_outlet_t *outlet = &mover->schedule->outlets[parcel->duty->outlet];
+    const mpath_outlet_t *outlet = &mover->schedule->outlets[flight->duty->outlet];
     mpath_lane_t *lane           = slot_lane(mover, outlet);
     mpath_status_t status;
 
-    if (parcel->slot != NULL) {
+    if (flight->slot != NULL) {
         return MPATH_OK;
     }
-    status = lane->ops->reserve(lane, mover->team->local_of[outlet->rank], parcel->arrival.lane.chunk.bytes,
-                                &parcel->slot);
+    status = lane->ops->reserve(lane, mover->team->local_of[outlet->rank], flight->arrival.lane.chunk.bytes,
+                                &flight->slot);
     if (status != MPATH_OK) {
-        parcel->slot = NULL;
+        flight->slot = NULL;
     }
     return status;
 }
 
-/* The bytes of an arrival that waits into the parcel's slot, which ends the arrival. */
-static mpath_status_t take_to_slot(mpath_mover_t *mover, parcel_t *parcel)
+/* The bytes of an arrival that waits into the flight's slot, which ends the arrival. */
+static mpath_status_t take_to_slot(mpath_mover_t *mover, flight_t *flight)
 {
-    mpath_arrival_t *lane = &parcel->arrival.lane;
+    mpath_arrival_t *lane = &flight->arrival.lane;
     mpath_status_t status;
 
-    if (parcel->arrival.rail >= 0) {
-        parcel->duty->fetches++;
-        status = mpath_wire_take(mover->wire, &parcel->arrival, parcel->slot, parcel);
+    if (flight->arrival.rail >= 0) {
+        flight->duty->fetches++;
+        status = mpath_wire_take(mover->wire, &flight->arrival, flight->slot, flight);
     } else {
-        status = lane->lane->ops->take(lane->lane, lane, parcel->slot, NULL);
+        status = lane->lane->ops->take(lane->lane, lane, flight->slot, NULL);
         if (status == MPATH_OK) {
-            parcel_finish(mover, parcel);
+            flight_finish(mover, flight);
         }
     }
     if (status != MPATH_OK) {
-        parcel->arrival.rail = ARRIVAL_NONE;
+        flight->arrival.rail = ARRIVAL_NONE;
     }
     return status;
 }
@@ -288,15 +288,15 @@ static mpath_status_t take_to_slot(mpath_mover_t *mover, parcel_t *parcel)
 static int push_waiting(mpath_mover_t *mover, size_t index)
 {
     outlet_queue_t *queue = &mover->queues[index];
-    parcel_t *parcel = queue->first, *next = parcel->next;
+    flight_t *flight = queue->first, *next = flight->next;
     mpath_status_t status;
     int result;
 
     if (mover->schedule->outlets[index].kind == MPATH_OUTLET_RAIL) {
-        status = send_on(mover, parcel, parcel->arrival.lane.data);
+        status = send_on(mover, flight, flight->arrival.lane.data);
     } else {
-        status = parcel_reserve(mover, parcel);
-        status = (status == MPATH_OK) ? take_to_slot(mover, parcel) : status;
+        status = flight_reserve(mover, flight);
+        status = (status == MPATH_OK) ? take_to_slot(mover, flight) : status;
     }
     result = pushed(mover, index, status);
     if (result <= 0) {
@@ -312,16 +312,16 @@ static int push_waiting(mpath_mover_t *mover, size_t index)
 
 static int push_own_to_rail(mpath_mover_t *mover, size_t index, mpath_duty_t *duty)
 {
-    parcel_t *parcel = parcel_get(mover, duty, NULL);
+    flight_t *flight = flight_get(mover, duty, NULL);
     int result;
 
-    if (parcel == NULL) {
+    if (flight == NULL) {
         return (int)MPATH_ERR_NO_MEMORY;
     }
-    parcel->arrival.lane.chunk = own_chunk(mover, duty);
-    result = pushed(mover, index, send_on(mover, parcel, source_of(mover, duty, &parcel->arrival.lane.chunk)));
+    flight->arrival.lane.chunk = own_chunk(mover, duty);
+    result = pushed(mover, index, send_on(mover, flight, source_of(mover, duty, &flight->arrival.lane.chunk)));
     if (result <= 0) {
-        parcel_put(mover, parcel);
+        flight_put(mover, flight);
     }
     return result;
 }
@@ -368,16 +368,16 @@ static int push_one(mpath_mover_t *mover, size_t index)
     return result;
 }
 
-/* What comes by rail (wire/wire.h); items are parcels. */
+/* What comes by rail (wire/wire.h); items are flights. */
 
 static mpath_status_t mover_place(void *argument, const mpath_wire_arrival_t *arrival, void **to_p, void **item_p)
 {
     mpath_mover_t *mover  = argument;
     mpath_duty_t *duty    = expect(mover, &arrival->lane.chunk);
-    parcel_t *parcel      = (duty != NULL) ? parcel_get(mover, duty, arrival) : NULL;
+    flight_t *flight      = (duty != NULL) ? flight_get(mover, duty, arrival) : NULL;
     mpath_status_t status = MPATH_OK;
 
-    if (parcel == NULL) {
+    if (flight == NULL) {
         return (duty == NULL) ? MPATH_ERR_INTERNAL : MPATH_ERR_NO_MEMORY;
     }
     if (mover->is_timed && (arrival->lane.data != NULL)) {
@@ -388,19 +388,19 @@ static mpath_status_t mover_place(void *argument, const mpath_wire_arrival_t *ar
     } else {
         /* No chunk that waited before is pushed here: it may be of another rail, whose lock must not be taken under this one's. */
         status = (mover->queues[duty->outlet].first == NULL && !outlet_is_blocked(mover, duty->outlet))
-                     ? parcel_reserve(mover, parcel)
+                     ? flight_reserve(mover, flight)
                      : MPATH_NO_RESOURCE;
-        *to_p  = parcel->slot;
+        *to_p  = flight->slot;
     }
     if (status == MPATH_NO_RESOURCE) {
-        queue_parcel(mover, parcel);
+        flight_queue(mover, flight);
         return MPATH_INPROGRESS;
     }
     if (status != MPATH_OK) {
-        parcel_put(mover, parcel);
+        flight_put(mover, flight);
         return status;
     }
-    *item_p = parcel;
+    *item_p = flight;
     duty->fetches++;
     return MPATH_OK;
 }
@@ -408,47 +408,47 @@ static mpath_status_t mover_place(void *argument, const mpath_wire_arrival_t *ar
 static void mover_placed(void *argument, const mpath_chunk_t *chunk, void *item)
 {
     mpath_mover_t *mover = argument;
-    parcel_t *parcel     = item;
+    flight_t *flight     = item;
 
-    parcel->duty->fetches--;
-    if (mover->is_timed && (parcel->arrival.lane.data == NULL)) {
-        mpath_rail_clock_came(&mover->clock, parcel->duty, chunk->bytes);
+    flight->duty->fetches--;
+    if (mover->is_timed && (flight->arrival.lane.data == NULL)) {
+        mpath_rail_clock_came(&mover->clock, flight->duty, chunk->bytes);
     }
-    parcel_finish(mover, parcel);
+    flight_finish(mover, flight);
 }
 
 static void mover_sent(void *argument, const mpath_chunk_t *chunk, void *item)
 {
     mpath_mover_t *mover = argument;
-    parcel_t *parcel     = item;
+    flight_t *flight     = item;
 
     (void)chunk;
-    mover_end_arrival(mover, &parcel->arrival);
-    parcel_finish(mover, parcel);
+    mover_end_arrival(mover, &flight->arrival);
+    flight_finish(mover, flight);
 }
 
 /*
  * A slot that is never committed would be lost to everybody. What is in it is no chunk, which its reader, who may still be
  * in this attempt, sees by its length.
  */
-static void give_slot_back(mpath_mover_t *mover, parcel_t *parcel)
+static void give_slot_back(mpath_mover_t *mover, flight_t *flight)
 {
-    if (parcel->slot != NULL) {
-        parcel->arrival.lane.chunk.bytes = 0;
-        mover_commit(mover, parcel);
+    if (flight->slot != NULL) {
+        flight->arrival.lane.chunk.bytes = 0;
+        mover_commit(mover, flight);
     }
 }
 
 static void mover_dropped(void *argument, void *item)
 {
     mpath_mover_t *mover = argument;
-    parcel_t *parcel     = item;
+    flight_t *flight     = item;
 
-    if (parcel->arrival.rail == ARRIVAL_BY_SLOT) { /* it was sent on; what was taken has ended */
-        mover_end_arrival(mover, &parcel->arrival);
+    if (flight->arrival.rail == ARRIVAL_BY_SLOT) { /* it was sent on; what was taken has ended */
+        mover_end_arrival(mover, &flight->arrival);
     }
-    give_slot_back(mover, parcel);
-    parcel_put(mover, parcel);
+    give_slot_back(mover, flight);
+    flight_put(mover, flight);
 }
 
 /* What comes by slots. */
@@ -467,7 +467,7 @@ static mpath_status_t mover_handle(mpath_mover_t *mover, const mpath_wire_arriva
     mpath_lane_t *lane         = arrival->lane.lane;
     outlet_queue_t *queue;
     mpath_duty_t *duty;
-    parcel_t *parcel;
+    flight_t *flight;
     int result = 0;
 
     if (mover->failed != MPATH_OK || is_stale(mover, chunk)) {
@@ -487,14 +487,14 @@ static mpath_status_t mover_handle(mpath_mover_t *mover, const mpath_wire_arriva
         }
         return status;
     }
-    parcel = parcel_get(mover, duty, arrival);
-    if (parcel == NULL) {
+    flight = flight_get(mover, duty, arrival);
+    if (flight == NULL) {
         mover_end_arrival(mover, arrival);
         return MPATH_ERR_NO_MEMORY;
     }
     queue = &mover->queues[duty->outlet];
-    queue_parcel(mover, parcel);
-    if (queue->first == parcel && !outlet_is_blocked(mover, duty->outlet)) {
+    flight_queue(mover, flight);
+    if (queue->first == flight && !outlet_is_blocked(mover, duty->outlet)) {
         result = push_waiting(mover, duty->outlet);
     }
     return (result < 0) ? (mpath_status_t)result : MPATH_OK;
@@ -583,12 +583,12 @@ static void drop_queues(mpath_mover_t *mover)
         outlet_queue_t *queue = &mover->queues[i];
 
         while (queue->first != NULL) {
-            parcel_t *parcel = queue->first;
+            flight_t *flight = queue->first;
 
-            queue->first = parcel->next;
-            mover_end_arrival(mover, &parcel->arrival);
-            give_slot_back(mover, parcel);
-            parcel_put(mover, parcel);
+            queue->first = flight->next;
+            mover_end_arrival(mover, &flight->arrival);
+            give_slot_back(mover, flight);
+            flight_put(mover, flight);
         }
         queue->last_p = &queue->first;
     }
@@ -1066,11 +1066,11 @@ static void mover_changed(void *self)
 static void mover_destroy(void *self)
 {
     mpath_mover_t *mover = self;
-    parcel_t *parcel;
+    flight_t *flight;
 
-    while ((parcel = mover->spare) != NULL) {
-        mover->spare = parcel->next;
-        free(parcel);
+    while ((flight = mover->spare) != NULL) {
+        mover->spare = flight->next;
+        free(flight);
     }
     mpath_schedule_destroy(mover->schedule);
     free(mover->queues);

@@ -5,7 +5,7 @@
 
 #include "mover/pace.h"
 
-#include "mover/relay_room.h"
+#include "mover/relay_segment.h"
 #include "util/file.h"
 #include "util/log.h"
 #include "util/time.h"

@@ -124,7 +124,7 @@ static int relay_is_finished(const mpath_relay_t *relay)
     if ((relay->send_left | relay->forward_left | relay->fetch_left) != 0) {
         return 0;
     }
-    for (int member = 0; member < relay->room.num_members; member++) {
+    for (int member = 0; member < relay->shared.num_members; member++) {
         if (mpath_relay_missing_from(relay, member) != 0) {
             return 0;
         }
@@ -149,7 +149,7 @@ static const mpath_duty_t *first_awaited(const mpath_relay_t *relay)
 
 static int first_missing(const mpath_relay_t *relay)
 {
-    for (int member = 0; member < relay->room.num_members; member++) {
+    for (int member = 0; member < relay->shared.num_members; member++) {
         if (mpath_relay_missing_from(relay, member) != 0) {
             return member;
         }
@@ -213,11 +213,11 @@ static int relay_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
                  mpath_lane_kind_name((mpath_lane_kind_t)duty->in.lane), rail, number, duty->arrived_chunks,
                  duty->num_chunks);
     } else if (member >= 0) {
-        *rank_p = relay->room.members[member];
+        *rank_p = relay->shared.members[member];
         snprintf(
             text, size,
             "rank %d waits for rank %d: %llu bytes by copies into its receive buffer in call %llu on device memory",
-            relay->me, relay->room.members[member], (unsigned long long)mpath_relay_missing_from(relay, member),
+            relay->me, relay->shared.members[member], (unsigned long long)mpath_relay_missing_from(relay, member),
             number);
     } else if (relay->fetch_left > 0) {
         snprintf(text, size, "rank %d waits for %llu bytes that come through the host in call %llu on device memory",
@@ -249,17 +249,17 @@ static uint64_t needed_ranks(const mpath_relay_t *relay)
             needed |= 1ull << duty->out.to;
         }
     }
-    for (int member = 0; member < relay->room.num_members; member++) {
-        needed |= (mpath_relay_missing_from(relay, member) != 0) ? 1ull << relay->room.members[member] : 0;
+    for (int member = 0; member < relay->shared.num_members; member++) {
+        needed |= (mpath_relay_missing_from(relay, member) != 0) ? 1ull << relay->shared.members[member] : 0;
     }
     return needed & ~(1ull << relay->me);
 }
 
 static mpath_status_t check_processes(const mpath_relay_t *relay)
 {
-    for (int member = 0; member < relay->room.num_members; member++) {
-        int rank                       = relay->room.members[member];
-        const mpath_process_t *process = &relay->room.cells[relay->half][member].process;
+    for (int member = 0; member < relay->shared.num_members; member++) {
+        int rank                       = relay->shared.members[member];
+        const mpath_process_t *process = &relay->shared.cells[relay->half][member].process;
 
         /* it may have done its part and ended between the looks */
         if (((needed_ranks(relay) >> rank) & 1) && !mpath_process_alive(process) &&
@@ -357,7 +357,7 @@ static uint64_t relay_landed(const void *engine)
     const mpath_relay_t *relay = engine;
     uint64_t missing           = 0;
 
-    for (int member = 0; member < relay->room.num_members; member++) {
+    for (int member = 0; member < relay->shared.num_members; member++) {
         missing += mpath_relay_missing_from(relay, member);
     }
     return missing;
@@ -432,7 +432,7 @@ static void relay_abandon(mpath_relay_t *relay, int seconds)
 /*
  * Relay, rails that fail during a call: as wire/failover.c does it for host memory. Who has lost a rail ends its copies and
  * says so at the end of the call; the others see that while they wait, and follow. When nothing is under way on any of
- * them, over rails neither, every rank puts its own part of the room back in order (slots, rings, credits), and the call
+ * them, over rails neither, every rank puts its own part of the segment back in order (slots, rings, credits), and the call
  * is planned and moved anew without the rails: its send buffers are unchanged, and bytes that come again are the same.
  */
 
@@ -479,14 +479,14 @@ mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds)
  */
 static mpath_status_t put_in_order(mpath_relay_t *relay)
 {
-    mpath_relay_room_t *room = &relay->room;
-    mpath_relay_gate_t *gate = &room->gates[room->my_member];
+    mpath_relay_segment_t *shared = &relay->shared;
+    mpath_relay_gate_t *gate      = &shared->gates[shared->my_member];
 
     for (int i = 0; i < MPATH_RELAY_CLASSES; i++) {
         atomic_store(&gate->free[i], (1ull << MPATH_RELAY_MAX_SLOTS) - 1);
     }
-    for (int member = 0; member < room->num_members; member++) {
-        mpath_relay_ring_t *ring = mpath_relay_ring(room, room->my_member, member);
+    for (int member = 0; member < shared->num_members; member++) {
+        mpath_relay_ring_t *ring = mpath_relay_ring(shared, shared->my_member, member);
 
         ring->tail              = atomic_load(&ring->head);
         relay->expected[member] = atomic_load(&ring->landed_bytes);
@@ -693,14 +693,14 @@ static void tell_if_slow(const mpath_relay_t *relay, const mpath_call_t *call, u
 
 static void write_cell(mpath_relay_t *relay, const mpath_call_t *call)
 {
-    mpath_relay_cell_t *cell = &relay->room.cells[relay->half][relay->room.my_member];
+    mpath_relay_cell_t *cell = &relay->shared.cells[relay->half][relay->shared.my_member];
 
     if (cell->generation != relay->told.generation) {
         *cell = relay->told;
     } else {
         cell->address = relay->told.address;
     }
-    memcpy(mpath_relay_offsets(&relay->room, relay->half, relay->me), call->recv_offsets,
+    memcpy(mpath_relay_offsets(&relay->shared, relay->half, relay->me), call->recv_offsets,
            (size_t)relay->size * sizeof(uint64_t));
 }
 
@@ -874,8 +874,8 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
     relay->self_stream  = NULL;
     relay->settles      = relay->bound.has_rails && mpath_failover_settles(relay->team, mpath_plan_z_ns(plan));
     relay->lost         = 0;
-    for (int member = 0; member < relay->room.num_members; member++) {
-        relay->expected[member] += relay->bound.expect[relay->room.members[member]];
+    for (int member = 0; member < relay->shared.num_members; member++) {
+        relay->expected[member] += relay->bound.expect[relay->shared.members[member]];
     }
     mpath_relay_rails_begin(relay);
     mpath_wait_prepare(&relay->wait, relay->team, relay->settles);

@@ -5,7 +5,7 @@
  *
  * A hop is done by the process that has its source: a copy engine writes the chunk to where it goes, peer-mapped memory
  * of the next GPU, and when the copy is complete the process tells the next one. The last hop writes to the final
- * offset in the receive buffer. A GPU on the way has a few slots for chunks, in classes (mover/relay_room.h) that wait only
+ * offset in the receive buffer. A GPU on the way has a few slots for chunks, in classes (mover/relay_segment.h) that wait only
  * for the next one, so that bounded slots cannot deadlock.
  *
  *   peer     copy to a slot or a receive buffer of a GPU of the node

@@ -265,7 +265,7 @@ static mpath_status_t open_rail_slots(mpath_relay_t *relay, mpath_wire_t *wire)
 /* What this rank can have of them, noted as taken. */
 static uint64_t claim_host_bytes(const mpath_relay_t *relay)
 {
-    uint64_t free_bytes = mpath_shared_memory_free() / SHARED_SPARE / (uint64_t)relay->room.num_members;
+    uint64_t free_bytes = mpath_shared_memory_free() / SHARED_SPARE / (uint64_t)relay->shared.num_members;
     uint64_t limit = relay->settings->gpu_pinned_bytes, bytes = relay->settings->gpu_memory_bytes;
 
     bytes = (free_bytes < bytes) ? free_bytes : bytes;
@@ -294,8 +294,8 @@ static mpath_status_t make_host_slots(mpath_relay_t *relay)
     mpath_status_t status = agree_on_host_bytes(relay);
 
     if (status == MPATH_OK) {
-        status = mpath_relay_room_share(&relay->room, rails->host_bytes * (uint64_t)relay->room.num_members,
-                                        &rails->host);
+        status = mpath_relay_segment_share(&relay->shared, rails->host_bytes * (uint64_t)relay->shared.num_members,
+                                           &rails->host);
     }
     if (status != MPATH_OK) {
         return status;
@@ -344,10 +344,10 @@ static mpath_device_ptr_t relay_host_slot(const mpath_relay_t *relay, int member
 
 /* -- what a plan needs -- */
 
-static mpath_status_t list_make(relay_pinned_list_t *list, uint32_t room)
+static mpath_status_t list_make(relay_pinned_list_t *list, uint32_t capacity)
 {
-    list->items = calloc(room, sizeof(*list->items));
-    list->room  = room;
+    list->items    = calloc(capacity, sizeof(*list->items));
+    list->capacity = capacity;
     return (list->items != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 }
 
@@ -553,7 +553,7 @@ static mpath_status_t relay_launch(mpath_relay_t *relay, unsigned stream, mpath_
 
 static void list_put(relay_pinned_list_t *list, const relay_pinned_chunk_t *chunk)
 {
-    list->items[(list->first + list->count++) % list->room] = *chunk;
+    list->items[(list->first + list->count++) % list->capacity] = *chunk;
 }
 
 static relay_pinned_chunk_t *list_first(const relay_pinned_list_t *list)
@@ -563,7 +563,7 @@ static relay_pinned_chunk_t *list_first(const relay_pinned_list_t *list)
 
 static void list_drop(relay_pinned_list_t *list)
 {
-    list->first = (list->first + 1) % list->room;
+    list->first = (list->first + 1) % list->capacity;
     list->count--;
 }
 
@@ -634,7 +634,8 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk, void *item)
 static void free_send(mpath_relay_t *relay, uint32_t send)
 {
     if (send >= IN_PLACE) {
-        mpath_relay_slot_give(&relay->room.gates[relay->room.my_member], MPATH_RELAY_TO_RAIL, (int)(send - IN_PLACE));
+        mpath_relay_slot_give(&relay->shared.gates[relay->shared.my_member], MPATH_RELAY_TO_RAIL,
+                              (int)(send - IN_PLACE));
     } else {
         relay->rails.send_free |= 1ull << send;
     }
@@ -824,7 +825,7 @@ static mpath_status_t send_credits(mpath_relay_t *relay, int *events_p)
 
     while ((owed = list_first(&rails->owed)) != NULL) {
         const mpath_hop_t *in = &owed->duty->in;
-        mpath_nic_set_t busy  = atomic_load_explicit(&relay->room.gates[relay->room.my_member].nics_busy,
+        mpath_nic_set_t busy  = atomic_load_explicit(&relay->shared.gates[relay->shared.my_member].nics_busy,
                                                      memory_order_relaxed);
         mpath_chunk_t chunk   = {.call   = (uint32_t)relay->number,
                                  .flow   = (uint32_t)relay->me,
@@ -857,7 +858,7 @@ static mpath_status_t flush(const mpath_relay_t *relay)
 static mpath_status_t take_landed(mpath_relay_t *relay, int *events_p)
 {
     relay_rails_t *rails     = &relay->rails;
-    mpath_relay_gate_t *gate = &relay->room.gates[relay->room.my_member];
+    mpath_relay_gate_t *gate = &relay->shared.gates[relay->shared.my_member];
     relay_pinned_chunk_t *landed;
     mpath_status_t flushed = flush(relay);
 
@@ -1110,7 +1111,7 @@ static mpath_status_t arrive(mpath_relay_t *relay, int producer, uint64_t entry)
     if ((status != MPATH_OK) || ((slot_class != MPATH_RELAY_ON_HOST) && (duty->hop_out == MPATH_DUTY_NO_HOP))) {
         mpath_error("rank %d: chunk %u of flow %u from rank %d is not one that is still to come in call %llu on device "
                     "memory; the call fails",
-                    relay->me, chunk, (unsigned)(entry >> 32), relay->room.members[producer],
+                    relay->me, chunk, (unsigned)(entry >> 32), relay->shared.members[producer],
                     (unsigned long long)relay->number);
         return MPATH_ERR_INTERNAL;
     }
@@ -1122,8 +1123,8 @@ int mpath_relay_take_arrivals(mpath_relay_t *relay)
 {
     int events = 0;
 
-    for (int producer = 0; producer < relay->room.num_members; producer++) {
-        mpath_relay_ring_t *ring = mpath_relay_ring(&relay->room, relay->room.my_member, producer);
+    for (int producer = 0; producer < relay->shared.num_members; producer++) {
+        mpath_relay_ring_t *ring = mpath_relay_ring(&relay->shared, relay->shared.my_member, producer);
         uint64_t entry;
 
         while (mpath_relay_ring_get(ring, &entry)) {
@@ -1154,8 +1155,8 @@ static mpath_device_ptr_t source_of(const mpath_relay_t *relay, const mpath_duty
 /* Where in the destination's receive buffer they go, as this process addresses it. */
 static mpath_device_ptr_t final_of(const mpath_relay_t *relay, const mpath_duty_t *duty, uint64_t offset)
 {
-    const mpath_relay_cell_t *cell = mpath_relay_cell(&relay->room, relay->half, duty->destination);
-    const uint64_t *offsets        = mpath_relay_offsets(&relay->room, relay->half, duty->destination);
+    const mpath_relay_cell_t *cell = mpath_relay_cell(&relay->shared, relay->half, duty->destination);
+    const uint64_t *offsets        = mpath_relay_offsets(&relay->shared, relay->half, duty->destination);
 
     return mpath_import_address(relay->buffers[duty->destination], cell->address + offsets[duty->source] + offset);
 }
@@ -1190,7 +1191,7 @@ static mpath_relay_gate_t *gate_of(const mpath_relay_t *relay, const relay_op_t 
 {
     int rank = (op->step == RELAY_TO_HOST) ? relay->me : op->duty->out.to;
 
-    return &relay->room.gates[relay->room.member_of[rank]];
+    return &relay->shared.gates[relay->shared.member_of[rank]];
 }
 
 /* Gets the slot that the op needs. A NIC that is busy with its owner's bytes is lent by one slot at a time. */
@@ -1235,14 +1236,14 @@ static mpath_device_ptr_t target_of(const mpath_relay_t *relay, const relay_op_t
         return final_of(relay, op->duty, offset);
     case RELAY_TO_SLOT:
         return mpath_relay_slot_at(
-            mpath_import_address(relay->pools[to], relay->room.pools[relay->room.member_of[to]].base), relay,
+            mpath_import_address(relay->pools[to], relay->shared.pools[relay->shared.member_of[to]].base), relay,
             op->to_class, op->to_slot);
     case RELAY_TO_WIRE:
         *stream_p = STREAM_TO_HOST;
         return relay_rails_address(relay, op->duty, op->to_slot);
     default:
         *stream_p = STREAM_TO_HOST;
-        return relay_host_slot(relay, relay->room.my_member, op->to_slot);
+        return relay_host_slot(relay, relay->shared.my_member, op->to_slot);
     }
 }
 
@@ -1291,8 +1292,8 @@ mpath_status_t mpath_relay_hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32
 /* Tells who has the chunk now. */
 static void tell(mpath_relay_t *relay, const relay_op_t *op)
 {
-    mpath_relay_ring_t *ring = mpath_relay_ring(&relay->room, relay->room.member_of[op->duty->out.to],
-                                                relay->room.my_member);
+    mpath_relay_ring_t *ring = mpath_relay_ring(&relay->shared, relay->shared.member_of[op->duty->out.to],
+                                                relay->shared.my_member);
 
     if (op->step == RELAY_TO_FINAL) {
         atomic_fetch_add_explicit(&ring->landed_bytes, op->bytes, memory_order_release);
@@ -1303,13 +1304,13 @@ static void tell(mpath_relay_t *relay, const relay_op_t *op)
 
 static mpath_status_t op_end(mpath_relay_t *relay, const relay_op_t *op)
 {
-    mpath_relay_gate_t *mine = &relay->room.gates[relay->room.my_member];
+    mpath_relay_gate_t *mine = &relay->shared.gates[relay->shared.my_member];
 
     switch (op->step) {
     case RELAY_FETCH:
         op->duty->done_bytes += op->bytes;
         relay->fetch_left -= op->bytes;
-        mpath_relay_slot_give(&relay->room.gates[op->from_owner], MPATH_RELAY_ON_HOST, op->from_slot);
+        mpath_relay_slot_give(&relay->shared.gates[op->from_owner], MPATH_RELAY_ON_HOST, op->from_slot);
         return MPATH_OK;
     case RELAY_FROM_WIRE:
         return relay_rails_taken(relay, op);

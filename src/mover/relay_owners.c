@@ -328,7 +328,7 @@ static int still_receives(const mpath_relay_t *relay)
     uint64_t left = relay->by_copies ? relay->bound.rail_sources : 0;
 
     for (; left != 0; left &= left - 1) {
-        if (mpath_relay_missing_from(relay, relay->room.member_of[__builtin_ctzll(left)]) != 0) {
+        if (mpath_relay_missing_from(relay, relay->shared.member_of[__builtin_ctzll(left)]) != 0) {
             return 1;
         }
     }
@@ -338,7 +338,7 @@ static int still_receives(const mpath_relay_t *relay)
 void mpath_relay_announce(mpath_relay_t *relay)
 {
     const mpath_schedule_t *schedule = relay->bound.schedule;
-    _Atomic mpath_nic_set_t *busy    = &relay->room.gates[relay->room.my_member].nics_busy;
+    _Atomic mpath_nic_set_t *busy    = &relay->shared.gates[relay->shared.my_member].nics_busy;
     mpath_owner_ports_t ports        = {0};
     mpath_nic_set_t seen;
     uint64_t now_ns;
@@ -368,7 +368,7 @@ void mpath_relay_announce(mpath_relay_t *relay)
 void mpath_relay_announce_end(mpath_relay_t *relay)
 {
     mpath_owners_announce(&relay->owners, (mpath_owner_ports_t){0}, 0);
-    atomic_store_explicit(&relay->room.gates[relay->room.my_member].nics_busy, 0, memory_order_relaxed);
+    atomic_store_explicit(&relay->shared.gates[relay->shared.my_member].nics_busy, 0, memory_order_relaxed);
 }
 
 int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op)
@@ -378,7 +378,7 @@ int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op)
 
     if ((duty->out.lane == MPATH_LANE_RAIL) && (duty->ahead > 0)) {
         busy = relay->by_copies
-                   ? atomic_load_explicit(&relay->room.gates[relay->room.member_of[duty->out.to]].nics_busy,
+                   ? atomic_load_explicit(&relay->shared.gates[relay->shared.member_of[duty->out.to]].nics_busy,
                                           memory_order_relaxed)
                    : relay->rails.nics_busy[duty->out.to];
         return (int)(busy >> duty->out.nic_to) & 1;

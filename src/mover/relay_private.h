@@ -6,7 +6,7 @@
 #include "team/wait.h"
 #include "mover/relay.h"
 #include "mover/relay_owners.h"
-#include "mover/relay_room.h"
+#include "mover/relay_segment.h"
 #include "mover/schedule.h"
 #include "wire/wire.h"
 #include "device/ipc_import.h"
@@ -88,8 +88,8 @@ typedef struct relay_pinned_chunk {
 
 /* First in, first out; bounded by the slots. */
 typedef struct relay_pinned_list {
-    relay_pinned_chunk_t *items; /* a ring of `room` */
-    uint32_t room, first, count;
+    relay_pinned_chunk_t *items; /* a ring of `capacity` */
+    uint32_t capacity, first, count;
 } relay_pinned_list_t;
 
 /* Chunks that came by a rail or go over one, and those that go through the host; mover/relay_hop.c. */
@@ -158,7 +158,7 @@ struct mpath_relay {
     int is_lost;              /* some rank's GPU has lost its context, or it has one for the first time */
     const mpath_topo_t *topo; /* that plans are made for */
     int has_no_way;           /* what is left of it cannot be used; until rails fail or come back */
-    mpath_relay_room_t room;
+    mpath_relay_segment_t shared;
     mpath_owners_t owners; /* of the NICs of this rank's node */
     mpath_pace_t *pace;
     uint64_t number; /* of the call */
@@ -227,7 +227,7 @@ static inline int mpath_relay_is_same_memory(const mpath_export_t *a, const mpat
 /* Bytes that a member has yet to write into this rank's receive buffer. */
 static inline uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int member)
 {
-    const mpath_relay_ring_t *ring = mpath_relay_ring(&relay->room, relay->room.my_member, member);
+    const mpath_relay_ring_t *ring = mpath_relay_ring(&relay->shared, relay->shared.my_member, member);
 
     return relay->expected[member] - atomic_load_explicit(&ring->landed_bytes, memory_order_acquire);
 }
@@ -236,7 +236,7 @@ static inline uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int 
 mpath_status_t mpath_relay_discover(mpath_relay_t *relay);
 
 /*
- * mover/relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on.
+ * mover/relay_setup.c. Collective: segment, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on.
  */
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay);
 /*

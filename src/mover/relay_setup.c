@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the set-up by the first call on device memory: the room on every host, streams and slots on the GPUs, and the
+ * Relay, the set-up by the first call on device memory: the segment on every host, streams and slots on the GPUs, and the
  * topology that is left where some rank cannot do its part. Every rank takes part in all exchanges whatever has failed
  * in it, so that all come to the same end.
  *
@@ -166,7 +166,7 @@ static uint64_t relay_pool_passers(const mpath_relay_t *relay, const mpath_topo_
 /* Finds through whom the topology's paths pass, and makes this rank's slots if it is one of them and has memory. */
 static void relay_pool_make(mpath_relay_t *relay)
 {
-    mpath_export_t *export = &relay->room.pools[relay->room.my_member];
+    mpath_export_t *export = &relay->shared.pools[relay->shared.my_member];
 
     export->how    = MPATH_EXPORT_NONE;
     relay->passers = relay_pool_passers(relay, mpath_team_gpu_topo(relay->team));
@@ -182,13 +182,13 @@ static uint64_t relay_pool_open(mpath_relay_t *relay, const mpath_topo_t *topo)
     uint64_t ahead = users_of(relay, topo).ahead, failed = 0;
 
     for (uint64_t left = ahead; left != 0; left &= left - 1) {
-        int rank = __builtin_ctzll(left), member = relay->room.member_of[rank];
+        int rank = __builtin_ctzll(left), member = relay->shared.member_of[rank];
 
         if ((member < 0) || (relay->gpu == NULL) || (relay->pools[rank] != NULL) ||
-            (relay->room.pools[member].how == MPATH_EXPORT_NONE)) {
+            (relay->shared.pools[member].how == MPATH_EXPORT_NONE)) {
             continue;
         }
-        if (mpath_import_get(&relay->room.pools[member], relay->gpu, &relay->pools[rank]) != MPATH_OK) {
+        if (mpath_import_get(&relay->shared.pools[member], relay->gpu, &relay->pools[rank]) != MPATH_OK) {
             relay->pools[rank] = NULL;
             failed |= 1ull << rank;
         }
@@ -254,7 +254,7 @@ static void relay_pool_close(mpath_relay_t *relay, uint64_t ranks)
     for (int rank = 0; rank < relay->size; rank++) {
         if (((ranks >> rank) & 1) && (relay->pools[rank] != NULL)) {
             mpath_import_put(relay->pools[rank]);
-            mpath_import_forget(&relay->room.pools[relay->room.member_of[rank]].owner);
+            mpath_import_forget(&relay->shared.pools[relay->shared.member_of[rank]].owner);
             relay->pools[rank] = NULL;
         }
     }
@@ -693,7 +693,7 @@ static mpath_status_t make_tables(mpath_relay_t *relay, const mpath_plan_t *plan
 
 static mpath_status_t open_buffer(mpath_relay_t *relay, int rank)
 {
-    const mpath_export_t *memory = &mpath_relay_cell(&relay->room, relay->half, rank)->memory;
+    const mpath_export_t *memory = &mpath_relay_cell(&relay->shared, relay->half, rank)->memory;
 
     if (relay->buffers[rank] != NULL) {
         return MPATH_OK;
@@ -722,10 +722,10 @@ static int open_others(mpath_relay_t *relay)
 {
     int all = 1;
 
-    for (int member = 0; (relay->gpu != NULL) && (member < relay->room.num_members); member++) {
-        int rank = relay->room.members[member];
+    for (int member = 0; (relay->gpu != NULL) && (member < relay->shared.num_members); member++) {
+        int rank = relay->shared.members[member];
 
-        if ((rank != relay->me) && (relay->room.cells[relay->half][member].memory.how != MPATH_EXPORT_NONE)) {
+        if ((rank != relay->me) && (relay->shared.cells[relay->half][member].memory.how != MPATH_EXPORT_NONE)) {
             all = (open_buffer(relay, rank) == MPATH_OK) && all;
         }
     }
@@ -1015,7 +1015,7 @@ mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
 }
 
 /* Who shares memory with this rank: all where a host stands for several nodes, else those of its node. */
-static mpath_status_t open_room(mpath_relay_t *relay)
+static mpath_status_t open_shared(mpath_relay_t *relay)
 {
     int members[MPATH_RELAY_MAX_RANKS], num = 0;
 
@@ -1025,7 +1025,7 @@ static mpath_status_t open_room(mpath_relay_t *relay)
             members[num++] = rank;
         }
     }
-    return mpath_relay_room_open(relay->team, members, num, &relay->room);
+    return mpath_relay_segment_open(relay->team, members, num, &relay->shared);
 }
 
 /* NICs of an emulated cluster are others than those of the same names in another job. */
@@ -1120,7 +1120,7 @@ static mpath_status_t give_up(mpath_relay_t *relay, mpath_status_t status)
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay)
 {
     const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
-    mpath_status_t status    = open_room(relay);
+    mpath_status_t status    = open_shared(relay);
 
     if (status != MPATH_OK) {
         return give_up(relay, status);
@@ -1145,7 +1145,7 @@ static void close_gpus(mpath_relay_t *relay)
     mpath_relay_rails_cleanup(relay);
 }
 
-/* The room stays: its slots are free and its rings are empty between calls. */
+/* The segment stays: its slots are free and its rings are empty between calls. */
 mpath_status_t mpath_relay_renew(mpath_relay_t *relay)
 {
     mpath_status_t status;
@@ -1173,7 +1173,7 @@ void mpath_relay_cleanup(mpath_relay_t *relay)
     if (relay->pace != NULL) {
         mpath_pace_close(relay->pace);
     }
-    mpath_relay_room_close(&relay->room);
+    mpath_relay_segment_close(&relay->shared);
     while (relay->num_reduced > 0) {
         mpath_topo_destroy(relay->reduced[--relay->num_reduced]);
     }

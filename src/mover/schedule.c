@@ -18,7 +18,7 @@ typedef struct schedule_maker {
     const mpath_topo_t *topo;
     const mpath_chunk_limits_t *limits;
     int rank;
-    size_t first_room, duties_room, outlets_room;
+    size_t first_capacity, duties_capacity, outlets_capacity;
     uint32_t *of_rank; /* the outlet that leads to a rank and was made last; NOTHING: none */
     uint32_t *before;  /* of an outlet: the one before it that leads to the same rank */
 } schedule_maker_t;
@@ -303,26 +303,26 @@ static mpath_status_t check_path(const mpath_path_t *path, const mpath_flow_t *f
 }
 
 /* Room for one more outlet. */
-static int make_outlet_room(schedule_maker_t *maker)
+static int make_outlet_capacity(schedule_maker_t *maker)
 {
-    size_t room = maker->outlets_room == 0 ? 64 : 2 * maker->outlets_room;
+    size_t capacity = maker->outlets_capacity == 0 ? 64 : 2 * maker->outlets_capacity;
     mpath_outlet_t *outlets;
     uint32_t *before;
 
-    if (maker->schedule->num_outlets < maker->outlets_room) {
+    if (maker->schedule->num_outlets < maker->outlets_capacity) {
         return 1;
     }
-    outlets = realloc(maker->schedule->outlets, room * sizeof(*outlets));
+    outlets = realloc(maker->schedule->outlets, capacity * sizeof(*outlets));
     if (outlets == NULL) {
         return 0;
     }
     maker->schedule->outlets = outlets;
-    before                   = realloc(maker->before, room * sizeof(*before));
+    before                   = realloc(maker->before, capacity * sizeof(*before));
     if (before == NULL) {
         return 0;
     }
-    maker->before       = before;
-    maker->outlets_room = room;
+    maker->before           = before;
+    maker->outlets_capacity = capacity;
     return 1;
 }
 
@@ -339,7 +339,7 @@ static uint32_t find_outlet(schedule_maker_t *maker, mpath_outlet_kind_t kind, c
             return i;
         }
     }
-    if (!make_outlet_room(maker)) {
+    if (!make_outlet_capacity(maker)) {
         return NOTHING;
     }
     i                    = (uint32_t)schedule->num_outlets++;
@@ -379,15 +379,15 @@ static mpath_duty_t *new_duty(schedule_maker_t *maker)
     mpath_schedule_t *schedule = maker->schedule;
     mpath_duty_t *duties;
 
-    if (schedule->num_duties == maker->duties_room) {
-        size_t room = (maker->duties_room == 0) ? maker->first_room : 2 * maker->duties_room;
+    if (schedule->num_duties == maker->duties_capacity) {
+        size_t capacity = (maker->duties_capacity == 0) ? maker->first_capacity : 2 * maker->duties_capacity;
 
-        duties = realloc(schedule->duties, room * sizeof(*duties));
+        duties = realloc(schedule->duties, capacity * sizeof(*duties));
         if (duties == NULL) {
             return NULL;
         }
-        schedule->duties   = duties;
-        maker->duties_room = room;
+        schedule->duties       = duties;
+        maker->duties_capacity = capacity;
     }
     return &schedule->duties[schedule->num_duties++];
 }
@@ -466,8 +466,8 @@ mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const m
     mpath_status_t status      = MPATH_ERR_NO_MEMORY;
 
     /* a part of a plan has little else than what this rank has to do with */
-    maker.first_room = mpath_plan_is_part(plan) && num_flows > 0 ? num_flows : 64;
-    maker.of_rank    = malloc((num_ranks + 1) * sizeof(*maker.of_rank));
+    maker.first_capacity = mpath_plan_is_part(plan) && num_flows > 0 ? num_flows : 64;
+    maker.of_rank        = malloc((num_ranks + 1) * sizeof(*maker.of_rank));
     if (schedule == NULL || maker.of_rank == NULL) {
         goto err_destroy;
     }

@@ -9,7 +9,7 @@
  *     help          alltoallv, also for Allgathers: what a kernel writes beside copy engines (node/node.c). Size
  *                   class: mpath_trial_kind()
  *
- * Not kept is which way is the fastest where one of them is the function that mpath replaces (tune/ways.h, tune/doubt.h,
+ * Not kept is what is the fastest where the function that mpath replaces is among it (tune/function.h, tune/doubt.h,
  * tune/passing.h): that is a property of the MPI, how it was built, its parameters and its other components, of which
  * no checksum can be had here, and the trials are a few calls. Nor which routes are, of a plan and the static ones: the
  * kinds of these calls follow from rates that are learned, and mean something else when they have changed.

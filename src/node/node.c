@@ -707,9 +707,9 @@ static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_trial
     mpath_learned_t kept;
     mpath_status_t status = mpath_gpu_kept_take(gpu, MPATH_HISTORY_HELP, OPERATION, number, &kept);
 
-    for (unsigned way = 0; (way < NUM_SHARES) && (kept.learned_ns > 0); way++) {
-        if (shares[way] == kept.value) {
-            mpath_trial_resume(kind, &mpath_trial_of_calls, NUM_SHARES, way);
+    for (unsigned option = 0; (option < NUM_SHARES) && (kept.learned_ns > 0); option++) {
+        if (shares[option] == kept.value) {
+            mpath_trial_resume(kind, &mpath_trial_of_calls, NUM_SHARES, option);
         }
     }
     return status;
@@ -719,9 +719,9 @@ static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_trial
 static void tell_decided(const mpath_gpu_coll_t *gpu, int number, const mpath_trial_t *kind)
 {
     mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
-                shares[kind->way]);
+                shares[kind->option]);
     if (mpath_trial_is_sure(kind, &mpath_trial_of_calls)) {
-        mpath_gpu_kept_learned(gpu, MPATH_HISTORY_HELP, OPERATION, number, shares[kind->way]);
+        mpath_gpu_kept_learned(gpu, MPATH_HISTORY_HELP, OPERATION, number, shares[kind->option]);
     }
 }
 
@@ -731,7 +731,7 @@ static mpath_status_t next_share(mpath_gpu_coll_t *gpu, unsigned *percent_p)
     int number            = mpath_trial_kind(gpu->decided.order_ns, gpu->decided.bound_ns), decided;
     mpath_status_t status = MPATH_OK;
     mpath_trial_t *kind;
-    unsigned way;
+    unsigned option;
 
     gpu->help.num_kinds = MPATH_TRIAL_KINDS;
 
@@ -739,11 +739,11 @@ static mpath_status_t next_share(mpath_gpu_coll_t *gpu, unsigned *percent_p)
     if (kind == NULL) {
         return MPATH_ERR_NO_MEMORY; /* the others count on this rank's times */
     }
-    if (kind->ways == 0) {
+    if (kind->options == 0) {
         status = begin(gpu, number, kind);
     }
     if (status == MPATH_OK) {
-        status = mpath_trials_next(&gpu->help, gpu->team, number, NUM_SHARES, mpath_time_ns(), &way, &decided);
+        status = mpath_trials_next(&gpu->help, gpu->team, number, NUM_SHARES, mpath_time_ns(), &option, &decided);
     }
     if (status != MPATH_OK) {
         return status;
@@ -751,7 +751,7 @@ static mpath_status_t next_share(mpath_gpu_coll_t *gpu, unsigned *percent_p)
     if (decided) {
         tell_decided(gpu, number, kind);
     }
-    *percent_p = shares[way];
+    *percent_p = shares[option];
     return MPATH_OK;
 }
 

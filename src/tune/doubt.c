@@ -23,10 +23,10 @@ static void end_doubt(mpath_doubt_t *doubt, mpath_doubt_kind_t *kind)
     mpath_trial_t *trial = mpath_trials_of(&doubt->trials, (int)(kind - doubt->kinds));
 
     if (trial != NULL) {
-        if (mpath_trial_is_known(trial) && (trial->way != MPATH_WAY_OWN)) {
+        if (mpath_trial_is_known(trial) && (trial->option != MPATH_FUNCTION_OWN)) {
             return;
         }
-        *trial = (mpath_trial_t){.ways = 0};
+        *trial = (mpath_trial_t){.options = 0};
     }
     *kind = (mpath_doubt_kind_t){.slow = 0};
 }
@@ -41,12 +41,12 @@ static void log_doubt(const mpath_team_t *team, const char *next)
 /* Looks at nothing but what the ranks have agreed on, and counts calls. */
 int mpath_doubt_passes(mpath_doubt_t *doubt, const mpath_team_t *team, uint64_t bytes, unsigned skew)
 {
-    const mpath_way_call_t call    = {.bytes = bytes, .skew = skew, .open = 1u << MPATH_WAY_PREVIOUS};
-    int number                     = mpath_ways_kind(bytes, skew);
-    const mpath_doubt_kind_t *kind = &doubt->kinds[number];
+    const mpath_function_call_t call = {.bytes = bytes, .skew = skew, .open = 1u << MPATH_FUNCTION_PREVIOUS};
+    int number                       = mpath_function_kind(bytes, skew);
+    const mpath_doubt_kind_t *kind   = &doubt->kinds[number];
 
     return (doubt->passes.left > 0) && (mpath_team_topo_version(team) == 0) && (kind->slow == MPATH_DOUBT_ROW) &&
-           (kind->windows == 0) && (mpath_ways_known(&doubt->trials, &call) == MPATH_WAY_PREVIOUS) &&
+           (kind->windows == 0) && (mpath_function_known(&doubt->trials, &call) == MPATH_FUNCTION_PREVIOUS) &&
            mpath_pause_passes(&mpath_trials_of(&doubt->trials, number)->holds) && mpath_pause_passes(&doubt->passes);
 }
 
@@ -89,24 +89,25 @@ static void hear(mpath_doubt_t *doubt, const mpath_team_t *team, uint32_t flags)
     }
 }
 
-/* The way of a call of a kind in doubt. */
+/* The function for a call of a kind in doubt. */
 static mpath_status_t choose(mpath_doubt_t *doubt, mpath_team_t *team, const mpath_doubt_call_t *call,
-                             uint64_t start_ns, mpath_way_t *way_p)
+                             uint64_t start_ns, mpath_function_t *function_p)
 {
-    const mpath_way_call_t way_call = {.bytes = call->bytes, .skew = call->skew, .open = 1u << MPATH_WAY_PREVIOUS};
+    const mpath_function_call_t by_previous = {
+        .bytes = call->bytes, .skew = call->skew, .open = 1u << MPATH_FUNCTION_PREVIOUS};
 
     if (mpath_idle_others_may_rest()) {
-        *way_p = mpath_ways_known(&doubt->trials, &way_call);
+        *function_p = mpath_function_known(&doubt->trials, &by_previous);
         return MPATH_OK;
     }
-    return mpath_ways_next(&doubt->trials, team, &way_call, start_ns, way_p);
+    return mpath_function_next(&doubt->trials, team, &by_previous, start_ns, function_p);
 }
 
 mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32_t flags,
                                 const mpath_doubt_call_t *call, uint64_t start_ns, int *previous_p)
 {
-    mpath_doubt_kind_t *kind = &doubt->kinds[mpath_ways_kind(call->bytes, call->skew)];
-    mpath_way_t way          = MPATH_WAY_OWN;
+    mpath_doubt_kind_t *kind  = &doubt->kinds[mpath_function_kind(call->bytes, call->skew)];
+    mpath_function_t function = MPATH_FUNCTION_OWN;
     mpath_status_t status;
 
     hear(doubt, team, flags);
@@ -116,13 +117,13 @@ mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32
     }
     kind->windows = call->adapts ? kind->windows : 0;
     if ((kind->slow == MPATH_DOUBT_ROW) && (kind->windows == 0)) {
-        status = choose(doubt, team, call, start_ns, &way);
+        status = choose(doubt, team, call, start_ns, &function);
         if (status != MPATH_OK) {
             mpath_team_break(team, status);
             return status;
         }
     }
-    *previous_p = (way == MPATH_WAY_PREVIOUS);
+    *previous_p = (function == MPATH_FUNCTION_PREVIOUS);
     if (*previous_p) {
         grant_passes(doubt, flags);
     }

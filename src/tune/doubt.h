@@ -4,7 +4,7 @@
  * the previous function would be, which takes the same links (plan/gate.h). That does not hold where the MPI reaches the NICs
  * by another way than UCX does (libfabric or PSM2 on Slingshot, EFA and Omni-Path, where UCX is left with TCP), nor where
  * a topology file is wrong. So a call that takes far longer than its bytes need at the declared rates raises doubt, and
- * where several in a row of a kind do, on any rank, the previous function is tried (tune/ways.h). Where the previous function
+ * where several in a row of a kind do, on any rank, the previous function is tried (tune/function.h). Where the previous function
  * would load the rails alike, nothing but its being slower speaks for mpath, and a few percent are enough.
  *
  * A rail that has become slow makes calls slow, too, until shares follow it (tune/nic_rates.h), and those go first: where
@@ -24,7 +24,7 @@
 #ifndef MPATH_TUNE_DOUBT_H
 #define MPATH_TUNE_DOUBT_H
 
-#include "tune/ways.h"
+#include "tune/function.h"
 #include "team/team.h"
 #include "util/pause.h"
 
@@ -47,7 +47,7 @@ typedef struct mpath_doubt_kind {
 
 /* Of the calls of one operation on a communicator. All zero at first. */
 typedef struct mpath_doubt {
-    mpath_doubt_kind_t kinds[MPATH_WAYS_KINDS];
+    mpath_doubt_kind_t kinds[MPATH_FUNCTION_KINDS];
     mpath_trials_t trials;
     mpath_doubt_kind_t *last; /* the last call that mpath carried; NULL: nothing is to be said of it */
     int is_even;              /* it */
@@ -58,7 +58,7 @@ typedef struct mpath_doubt {
 /* A call, the same on all ranks. */
 typedef struct mpath_doubt_call {
     uint64_t bytes;
-    unsigned skew; /* mpath_ways_skew() */
+    unsigned skew; /* mpath_function_skew() */
     int is_even;   /* the previous function loads the rails as mpath does */
     int adapts;    /* shares follow what such calls show */
 } mpath_doubt_call_t;

@@ -74,7 +74,7 @@ static unsigned kind_of(uint64_t bytes)
 /* Calls of that size pass from now on, or do not, as their trial has shown; and its pause: until when. */
 static void follow(mpath_passing_t *passing, const mpath_trial_t *trial)
 {
-    if (trial->holds.left > 0 && trial->way == PASSED) {
+    if (trial->holds.left > 0 && trial->option == PASSED) {
         grant(passing);
     } else {
         mpath_pause_end(&passing->pause);

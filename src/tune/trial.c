@@ -17,18 +17,18 @@ const mpath_trial_rule_t mpath_trial_of_calls = {.runs         = MPATH_TRIAL_RUN
 
 static unsigned num_runs(const mpath_trial_t *trial, const mpath_trial_rule_t *rule)
 {
-    return trial->ways * rule->runs;
+    return trial->options * rule->runs;
 }
 
-/* Mixed, two ways go by the parity of the number's bits (Thue and Morse): 0 1 1 0 1 0 0 1 ... */
-static unsigned way_of(const mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned run)
+/* Mixed, two options go by the parity of the number's bits (Thue and Morse): 0 1 1 0 1 0 0 1 ... */
+static unsigned option_of(const mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned run)
 {
-    return rule->is_mixed ? (unsigned)__builtin_parity(run) : run % trial->ways;
+    return rule->is_mixed ? (unsigned)__builtin_parity(run) : run % trial->options;
 }
 
 int mpath_trial_is_due(const mpath_trial_t *trial, const mpath_trial_rule_t *rule)
 {
-    return (trial->ways > 0) && (trial->runs == num_runs(trial, rule));
+    return (trial->options > 0) && (trial->runs == num_runs(trial, rule));
 }
 
 int mpath_trial_is_sure(const mpath_trial_t *trial, const mpath_trial_rule_t *rule)
@@ -36,24 +36,24 @@ int mpath_trial_is_sure(const mpath_trial_t *trial, const mpath_trial_rule_t *ru
     return trial->holds.length == rule->holds;
 }
 
-void mpath_trial_resume(mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned ways, unsigned way)
+void mpath_trial_resume(mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned options, unsigned option)
 {
-    *trial = (mpath_trial_t){.way = (uint8_t)way, .ways = (uint8_t)ways};
+    *trial = (mpath_trial_t){.option = (uint8_t)option, .options = (uint8_t)options};
     mpath_pause_for(&trial->holds, rule->holds_kept, rule->holds);
 }
 
-unsigned mpath_trial_next(mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned ways, int *run_p)
+unsigned mpath_trial_next(mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned options, int *run_p)
 {
-    if (trial->ways != ways) {
-        *trial = (mpath_trial_t){.ways = (uint8_t)ways};
+    if (trial->options != options) {
+        *trial = (mpath_trial_t){.options = (uint8_t)options};
     }
     if (mpath_pause_passes(&trial->holds)) {
         *run_p = -1;
-        return trial->way;
+        return trial->option;
     }
     *run_p                  = (int)trial->runs++;
     trial->times_ns[*run_p] = 0;
-    return way_of(trial, rule, (unsigned)*run_p);
+    return option_of(trial, rule, (unsigned)*run_p);
 }
 
 void mpath_trial_note(mpath_trial_t *trial, int run, uint64_t took_ns)
@@ -76,13 +76,13 @@ static uint64_t run_ns(const uint64_t *all, unsigned row, int num_ranks, unsigne
     return time_ns;
 }
 
-/* What a way has taken: the fastest run, and the median, which is that of twice the time where runs are even in number. */
+/* What an option has taken: the fastest run, and the median, which is that of twice the time where runs are even in number. */
 typedef struct taken {
     uint64_t least_ns, median_ns;
 } taken_t;
 
 static taken_t take_runs(const mpath_trial_t *trial, const mpath_trial_rule_t *rule, const uint64_t *all, int num_ranks,
-                         unsigned way)
+                         unsigned option)
 {
     unsigned count = 0, row = num_runs(trial, rule), half = rule->runs / 2;
     uint64_t sorted[MPATH_TRIAL_TIMES];
@@ -91,7 +91,7 @@ static taken_t take_runs(const mpath_trial_t *trial, const mpath_trial_rule_t *r
         uint64_t time_ns = run_ns(all, row, num_ranks, run, rule->by_last);
         unsigned at      = count;
 
-        if (way_of(trial, rule, run) != way) {
+        if (option_of(trial, rule, run) != option) {
             continue;
         }
         for (; (at > 0) && (sorted[at - 1] > time_ns); at--) {
@@ -111,35 +111,35 @@ static int is_better(const mpath_trial_rule_t *rule, uint64_t time_ns, uint64_t 
 }
 
 /* One that noise may have made is tried again soon, and holds twice as long each time that it is confirmed. */
-static uint32_t holds_for(const mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned way, int is_clear)
+static uint32_t holds_for(const mpath_trial_t *trial, const mpath_trial_rule_t *rule, unsigned option, int is_clear)
 {
     if (is_clear) {
         return rule->holds;
     }
-    return (mpath_trial_is_known(trial) && (trial->way == way)) ? 2 * trial->holds.length : rule->holds_unsure;
+    return (mpath_trial_is_known(trial) && (trial->option == option)) ? 2 * trial->holds.length : rule->holds_unsure;
 }
 
 void mpath_trial_decide(mpath_trial_t *trial, const mpath_trial_rule_t *rule, const uint64_t *all, int num_ranks)
 {
-    taken_t taken[MPATH_TRIAL_WAYS];
-    unsigned way = 0;
+    taken_t taken[MPATH_TRIAL_OPTIONS];
+    unsigned option = 0;
     int is_clear = 1, has_all = 1;
 
-    for (unsigned i = 0; i < trial->ways; i++) {
+    for (unsigned i = 0; i < trial->options; i++) {
         taken[i] = take_runs(trial, rule, all, num_ranks, i);
         has_all  = has_all && (taken[i].least_ns > 0);
     }
-    for (unsigned i = 1; (i < trial->ways) && has_all; i++) {
-        if (is_better(rule, taken[i].median_ns, taken[0].median_ns) && (taken[i].median_ns < taken[way].median_ns)) {
-            way = i;
+    for (unsigned i = 1; (i < trial->options) && has_all; i++) {
+        if (is_better(rule, taken[i].median_ns, taken[0].median_ns) && (taken[i].median_ns < taken[option].median_ns)) {
+            option = i;
         }
     }
-    for (unsigned i = 0; i < trial->ways; i++) {
-        is_clear = is_clear && ((i == way) || !is_better(rule, taken[i].least_ns, taken[way].median_ns));
+    for (unsigned i = 0; i < trial->options; i++) {
+        is_clear = is_clear && ((i == option) || !is_better(rule, taken[i].least_ns, taken[option].median_ns));
     }
-    mpath_pause_for(&trial->holds, holds_for(trial, rule, way, is_clear), rule->holds);
-    trial->way  = (uint8_t)way;
-    trial->runs = 0;
+    mpath_pause_for(&trial->holds, holds_for(trial, rule, option, is_clear), rule->holds);
+    trial->option = (uint8_t)option;
+    trial->runs   = 0;
 }
 
 mpath_status_t mpath_trial_conclude(mpath_trial_t *trial, const mpath_trial_rule_t *rule, mpath_team_t *team)
@@ -180,8 +180,8 @@ mpath_trial_t *mpath_trials_get(mpath_trials_t *trials, int kind)
     return mpath_trials_of(trials, kind);
 }
 
-mpath_status_t mpath_trials_next(mpath_trials_t *trials, mpath_team_t *team, int kind, unsigned ways, uint64_t start_ns,
-                                 unsigned *way_p, int *decided_p)
+mpath_status_t mpath_trials_next(mpath_trials_t *trials, mpath_team_t *team, int kind, unsigned options,
+                                 uint64_t start_ns, unsigned *option_p, int *decided_p)
 {
     mpath_trial_t *trial  = mpath_trials_get(trials, kind);
     mpath_status_t status = (trial != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
@@ -194,7 +194,7 @@ mpath_status_t mpath_trials_next(mpath_trials_t *trials, mpath_team_t *team, int
     if (status != MPATH_OK) {
         return status;
     }
-    *way_p           = mpath_trial_next(trial, &mpath_trial_of_calls, ways, &trials->run);
+    *option_p        = mpath_trial_next(trial, &mpath_trial_of_calls, options, &trials->run);
     trials->tried    = (trials->run >= 0) ? trial : NULL;
     trials->start_ns = start_ns;
     return MPATH_OK;

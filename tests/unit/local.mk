@@ -265,7 +265,7 @@ unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(gpu_ranks_sources) $(membe
 unit_programs += unit/test_gpu_staged_calls
 unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_staged_calls_LDFLAGS = -Wl,--wrap=mpath_idle_is_crowded
-unit_programs += unit/test_ways
+unit_programs += unit/test_function
 unit_programs += unit/test_doubt unit/test_load
 unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_sources)
 unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_trials_ended
@@ -273,7 +273,7 @@ unit_test_load_SOURCES = unit/test_load.c
 unit_programs += unit/test_share_rates
 unit_test_share_rates_SOURCES = unit/test_share_rates.c unit/capture.h unit/silent_rail.h $(symmetric_sources)
 unit_test_share_rates_LDFLAGS = -Wl,--wrap=mpath_share_measured -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_share_run
-unit_test_ways_SOURCES = unit/test_ways.c $(ranks_sources)
+unit_test_function_SOURCES = unit/test_function.c $(ranks_sources)
 unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)
 unit_test_gpu_nodes_SOURCES = unit/test_gpu_nodes.c $(gpu_nodes_sources)

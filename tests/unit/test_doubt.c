@@ -148,13 +148,13 @@ static void check_end(mpath_team_t *team)
 {
     for (int is_faster = 0; is_faster < 2; is_faster++) {
         mpath_doubt_t doubt      = {.last = NULL};
-        mpath_doubt_kind_t *kind = &doubt.kinds[mpath_ways_kind(MIB, 0)];
+        mpath_doubt_kind_t *kind = &doubt.kinds[mpath_function_kind(MIB, 0)];
         const mpath_trial_t *trial;
 
         slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
         run_trials(&doubt, team, MPATH_CALL_SLOW, MIB, 0, is_faster ? 1 : 150);
         ranks_check(next(&doubt, team, 0, MIB, 0) == is_faster);
-        trial = mpath_trials_of(&doubt.trials, mpath_ways_kind(MIB, 0));
+        trial = mpath_trials_of(&doubt.trials, mpath_function_kind(MIB, 0));
         ranks_check(mpath_trial_is_known(trial) && (kind->slow == MPATH_DOUBT_ROW));
         for (unsigned call = 0; call <= MPATH_DOUBT_ROW; call++) {
             doubt.last = kind; /* a call of mpath's, as in the next trials */

@@ -19,7 +19,7 @@
 
 #define GRAIN (64u << 10)
 #define MIB (UINT64_C(1) << 20)
-#define NUM_RUNS (MPATH_TRIAL_WAYS * MPATH_TRIAL_RUNS)
+#define NUM_RUNS (MPATH_TRIAL_OPTIONS * MPATH_TRIAL_RUNS)
 
 typedef struct job {
     ranks_setup_t setup;
@@ -39,21 +39,22 @@ typedef struct job {
 
 /* --- what trials measure ------------------------------------------------------------------------------------------- */
 
-static int good_way, trials, are_sure;
+static int good_option, trials, are_sure;
 
 void __wrap_mpath_trials_ended(mpath_trials_t *calls);
 void __wrap_mpath_trials_ended(mpath_trials_t *calls)
 {
-    int way, took_ns;
+    int option, took_ns;
 
     if (calls->tried == NULL) {
         return;
     }
     ranks_check(mpath_time_ns() > calls->start_ns);
-    way     = calls->run % calls->tried->ways;
-    took_ns = ((way > 0) && (way == good_way)) ? 900000 : 1000000;
-    took_ns -= (!are_sure && (way != good_way) && (calls->run < MPATH_TRIAL_WAYS)) ? 500000
-                                                                                   : 0; /* one that was fast, once */
+    option  = calls->run % calls->tried->options;
+    took_ns = ((option > 0) && (option == good_option)) ? 900000 : 1000000;
+    took_ns -= (!are_sure && (option != good_option) && (calls->run < MPATH_TRIAL_OPTIONS))
+                   ? 500000
+                   : 0; /* one that was fast, once */
     mpath_trials_took(calls, (uint64_t)took_ns);
     trials++;
 }
@@ -88,10 +89,10 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.adapt_file       = (job->file != NULL) ? job->file : "";
     member_open(member, self, &settings,
                 2 * (uint64_t)self->size * job->pair_bytes); /* a multiple of 64 KiB: engines are slow in others */
-    is_late  = job->late && (self->rank == 1);
-    good_way = job->good;
-    are_sure = job->sure;
-    trials   = 0;
+    is_late     = job->late && (self->rank == 1);
+    good_option = job->good;
+    are_sure    = job->sure;
+    trials      = 0;
 }
 
 /* The next call; what this rank's kernel has written in it, and what its engine has pushed. */
@@ -218,7 +219,7 @@ static int found_body(ranks_self_t *self, void *argument)
 
     member_init(&member, self, job);
     for (int round = 0; round < job->rounds; round++) {
-        int way = (round < tries) ? round % MPATH_TRIAL_WAYS : job->good;
+        int way = (round < tries) ? round % MPATH_TRIAL_OPTIONS : job->good;
 
         next_call(&member, job, round, &by_kernel, &by_engine);
         ranks_check(by_kernel == share_of(&member, tried[way]));
@@ -259,12 +260,12 @@ static void test_found(void **state)
     (void)state;
     snprintf(path, sizeof(path), "/tmp/mpath-test-help.%ld", (long)getpid());
     unlink(path);
-    for (job.good = 0; job.good < MPATH_TRIAL_WAYS; job.good++) {
+    for (job.good = 0; job.good < MPATH_TRIAL_OPTIONS; job.good++) {
         assert_int_not_equal(access(path, F_OK), 0);
-        job.sure = job.good == MPATH_TRIAL_WAYS - 1;
+        job.sure = job.good == MPATH_TRIAL_OPTIONS - 1;
         assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
     }
-    job.good   = MPATH_TRIAL_WAYS - 1;
+    job.good   = MPATH_TRIAL_OPTIONS - 1;
     job.rounds = 3;
     job.kept   = 1;
     assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);

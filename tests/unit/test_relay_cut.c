@@ -4,7 +4,7 @@
  * is free again, without which no call ends. A rank that is late when the others give up. And what has no rail to blame.
  */
 #include "team/team_private.h"
-#include "mover/relay_room.h"
+#include "mover/relay_segment.h"
 #include "wire/wire_private.h"
 #include "relay_support.h"
 #include "unit/capture.h"

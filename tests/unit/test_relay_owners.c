@@ -8,7 +8,7 @@
 #include "mover/pace.h"
 #include "mover/relay_owners.h"
 #include "mover/relay_private.h"
-#include "mover/relay_room.h"
+#include "mover/relay_segment.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 #include "unit/child.h"
@@ -400,19 +400,19 @@ static void lender_init(lender_t *lender)
     lender->start_ns = mpath_time_ns();
     lender->schedule = (mpath_schedule_t){
         .duties = &lender->duty, .num_duties = 1, .outlets = lender->given, .num_outlets = 3, .rails = 7};
-    lender->given[0]       = (mpath_outlet_t){.kind = MPATH_OUTLET_RAIL, .nic = 0};
-    lender->given[1]       = (mpath_outlet_t){.kind = MPATH_OUTLET_RAIL, .nic = 1};
-    lender->given[2]       = (mpath_outlet_t){.kind = MPATH_OUTLET_LAST, .nic = -1};
-    relay->size            = 3;
-    relay->by_copies       = 1;
-    relay->bound.schedule  = &lender->schedule;
-    relay->bound.outlets   = lender->outlets;
-    relay->bound.paths     = &lender->path;
-    relay->room.gates      = lender->gates;
-    relay->room.rings      = lender->rings;
-    relay->room.members[1] = relay->room.member_of[1] = 1;
-    relay->room.num_members                           = 2;
-    relay->room.member_of[2]                          = -1;
+    lender->given[0]         = (mpath_outlet_t){.kind = MPATH_OUTLET_RAIL, .nic = 0};
+    lender->given[1]         = (mpath_outlet_t){.kind = MPATH_OUTLET_RAIL, .nic = 1};
+    lender->given[2]         = (mpath_outlet_t){.kind = MPATH_OUTLET_LAST, .nic = -1};
+    relay->size              = 3;
+    relay->by_copies         = 1;
+    relay->bound.schedule    = &lender->schedule;
+    relay->bound.outlets     = lender->outlets;
+    relay->bound.paths       = &lender->path;
+    relay->shared.gates      = lender->gates;
+    relay->shared.rings      = lender->rings;
+    relay->shared.members[1] = relay->shared.member_of[1] = 1;
+    relay->shared.num_members                             = 2;
+    relay->shared.member_of[2]                            = -1;
 }
 
 static void lender_end(lender_t *lender)
@@ -517,7 +517,7 @@ static void test_announced(void **state)
     relay->expected[1]        = 10;
     mpath_relay_announce(relay);
     assert_int_equal(seen_by_other(&lender), RECEIVES(1u << 2));
-    atomic_store(&mpath_relay_ring(&relay->room, 0, 1)->landed_bytes, 10);
+    atomic_store(&mpath_relay_ring(&relay->shared, 0, 1)->landed_bytes, 10);
     mpath_relay_announce(relay);
     assert_int_equal(seen_by_other(&lender), 0);
     relay->by_copies  = 0;

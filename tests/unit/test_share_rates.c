@@ -58,7 +58,7 @@ static void check_nothing_learned(const member_t *member)
     for (int rail = 0; rail < NICS; rail++) {
         ranks_check((rates->current_bps[rail] == NIC_BPS) && (rates->samples[rail].bytes == 0));
     }
-    for (int kind = 0; kind < MPATH_WAYS_KINDS; kind++) {
+    for (int kind = 0; kind < MPATH_FUNCTION_KINDS; kind++) {
         ranks_check(member->symmetric->doubts[0].kinds[kind].slow == 0);
     }
 }
@@ -165,7 +165,7 @@ static int fallen_body(ranks_self_t *self, void *argument)
     true_bps   = fallen_bps;
     check_tried(&member, EXCHANGED, UINT32_MAX);
     rates = &member.symmetric->adapt.rates[0][0];
-    kind  = &member.symmetric->doubts[0].kinds[mpath_ways_kind(FAST_BYTES, 0)];
+    kind  = &member.symmetric->doubts[0].kinds[mpath_function_kind(FAST_BYTES, 0)];
     for (int rail = 0; rail < NICS; rail++) {
         ranks_check(rates->current_bps[rail] / 1000 == fallen_bps[rail] / 1000);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which of several ways is the fastest, by trial: who decides, for how long, and how often noise makes it wrong. */
+/* Which of several options is the fastest, by trial: who decides, for how long, and how often noise makes it wrong. */
 #include "tune/trial.h"
 
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static int run_choices(mpath_trial_t *trial, int calls, uint64_t static_ns, uint
     int planned = 0, run;
 
     for (int call = 0; call < calls; call++) {
-        unsigned way;
+        unsigned option;
 
         if (mpath_trial_is_due(trial, RULE)) {
             for (int i = 0; i < BOTH; i++) {
@@ -37,12 +37,12 @@ static int run_choices(mpath_trial_t *trial, int calls, uint64_t static_ns, uint
             }
             mpath_trial_decide(trial, RULE, all[0], 2);
         }
-        way = mpath_trial_next(trial, RULE, 2, &run);
-        planned += (way == PLAN) ? 1 : 0;
+        option = mpath_trial_next(trial, RULE, 2, &run);
+        planned += (option == PLAN) ? 1 : 0;
         mpath_trial_note(trial, run,
-                         (call < 2)      ? 1000 * plan_ns /* set-up */
-                         : (way == PLAN) ? plan_ns
-                                         : static_ns);
+                         (call < 2)         ? 1000 * plan_ns /* set-up */
+                         : (option == PLAN) ? plan_ns
+                                            : static_ns);
     }
     return planned;
 }
@@ -59,22 +59,22 @@ static void test_choice(void **state)
     assert_int_equal(run_choices(&trial, 1000, 700000, 699000, 0), MPATH_TRIAL_RUNS); /* too little to count */
 
     /* tried again after a while, when the machine may be another */
-    assert_int_equal(trial.way, STATIC);
+    assert_int_equal(trial.option, STATIC);
     run_choices(&trial, MPATH_TRIAL_HOLDS + BOTH, 700000, 300000, 0);
-    assert_int_equal(trial.way, PLAN);
+    assert_int_equal(trial.option, PLAN);
 }
 
 /* The slowest rank's time of a trial counts, not the mean of all. */
 static void test_choice_ranks(void **state)
 {
     const uint64_t all[2][BOTH] = {{500, 100, 500, 100, 500, 100}, {500, 900, 500, 900, 500, 900}};
-    mpath_trial_t trial         = {.runs = BOTH, .ways = 2};
+    mpath_trial_t trial         = {.runs = BOTH, .options = 2};
 
     (void)state;
     mpath_trial_decide(&trial, RULE, all[0], 2);
-    assert_int_equal(trial.way, STATIC);
+    assert_int_equal(trial.option, STATIC);
     mpath_trial_decide(&trial, RULE, all[0], 1);
-    assert_int_equal(trial.way, PLAN);
+    assert_int_equal(trial.option, PLAN);
 }
 
 static void test_choice_kinds(void **state)
@@ -103,12 +103,12 @@ static void test_choice_doubt(void **state)
     const uint64_t doubtful[BOTH] = {690, 700, 800, 700, 800, 700};
     const uint64_t clear[BOTH]    = {5000, 700, 800, 700, 800, 5000};
     const uint64_t other[BOTH]    = {690, 700, 690, 700, 800, 600};
-    mpath_trial_t trial           = {.ways = 2};
+    mpath_trial_t trial           = {.options = 2};
 
     (void)state;
     for (uint32_t holds = MPATH_TRIAL_HOLDS_UNSURE; holds < MPATH_TRIAL_HOLDS; holds *= 2) {
         mpath_trial_decide(&trial, RULE, doubtful, 1);
-        assert_int_equal(trial.way, PLAN);
+        assert_int_equal(trial.option, PLAN);
         assert_int_equal(trial.holds.length, holds);
     }
     for (int i = 0; i < 2; i++) {
@@ -116,19 +116,19 @@ static void test_choice_doubt(void **state)
         assert_int_equal(trial.holds.length, MPATH_TRIAL_HOLDS);
     }
     mpath_trial_decide(&trial, RULE, other, 1);
-    assert_int_equal(trial.way, STATIC);
+    assert_int_equal(trial.option, STATIC);
     assert_int_equal(trial.holds.length, MPATH_TRIAL_HOLDS_UNSURE);
     mpath_trial_decide(&trial, RULE, clear, 1);
-    assert_int_equal(trial.way, PLAN);
+    assert_int_equal(trial.option, PLAN);
     assert_int_equal(trial.holds.length, MPATH_TRIAL_HOLDS);
 }
 
-/* Of three ways the best one, if it is better than the first by enough; the others' fastest trials say how sure it is. */
+/* Of three options the best one, if it is better than the first by enough; the others' fastest trials say how sure it is. */
 static void test_choice_of_three(void **state)
 {
     static const struct {
-        uint64_t times[MPATH_TRIAL_WAYS]; /* of trials that do not vary */
-        unsigned way;
+        uint64_t times[MPATH_TRIAL_OPTIONS]; /* of trials that do not vary */
+        unsigned option;
         int unsure; /* the last trial of that way took as little as nothing; -1: none did */
     } cases[] = {{{500, 400, 300}, 2, -1}, {{500, 300, 400}, 1, -1}, {{300, 400, 500}, 0, -1}, {{500, 499, 497}, 0, -1},
                  {{500, 400, 396}, 2, -1}, {{500, 400, 300}, 2, 1},  {{500, 400, 300}, 2, 0},  {{300, 500, 500}, 0, 2}};
@@ -139,20 +139,20 @@ static void test_choice_of_three(void **state)
         mpath_trial_t trial = {0};
 
         for (int call = 0; call < THREE; call++) {
-            unsigned way = mpath_trial_next(&trial, RULE, MPATH_TRIAL_WAYS, &run);
-            int is_last  = call >= THREE - MPATH_TRIAL_WAYS;
+            unsigned option = mpath_trial_next(&trial, RULE, MPATH_TRIAL_OPTIONS, &run);
+            int is_last     = call >= THREE - MPATH_TRIAL_OPTIONS;
 
-            assert_int_equal(way, call % MPATH_TRIAL_WAYS);
+            assert_int_equal(option, call % MPATH_TRIAL_OPTIONS);
             assert_false(mpath_trial_is_due(&trial, RULE) && (call < THREE - 1));
-            mpath_trial_note(&trial, run, (is_last && ((int)way == cases[i].unsure)) ? 1 : cases[i].times[way]);
+            mpath_trial_note(&trial, run, (is_last && ((int)option == cases[i].unsure)) ? 1 : cases[i].times[option]);
         }
         assert_true(mpath_trial_is_due(&trial, RULE));
         mpath_trial_decide(&trial, RULE, trial.times_ns, 1);
-        assert_int_equal(trial.way, cases[i].way);
+        assert_int_equal(trial.option, cases[i].option);
         assert_int_equal(trial.holds.length, (cases[i].unsure >= 0) ? MPATH_TRIAL_HOLDS_UNSURE : MPATH_TRIAL_HOLDS);
-        assert_int_equal(mpath_trial_next(&trial, RULE, MPATH_TRIAL_WAYS, &run), cases[i].way);
+        assert_int_equal(mpath_trial_next(&trial, RULE, MPATH_TRIAL_OPTIONS, &run), cases[i].option);
         assert_true(run < 0);
-        /* with another number of ways nothing is known */
+        /* with another number of options nothing is known */
         assert_int_equal(mpath_trial_next(&trial, RULE, 2, &run), 0);
         assert_int_equal(run, 0);
     }
@@ -176,12 +176,12 @@ typedef struct calls {
     uint64_t made, by_slower, exchanges;
 } calls_t;
 
-/* Calls of 8 ranks of which one way takes a fifth longer than the other. */
+/* Calls of 8 ranks of which one option takes a fifth longer than the other. */
 static void run_noisy(unsigned slower, uint64_t seed, int num_calls, calls_t *calls)
 {
     uint64_t all[MAX_RANKS][BOTH] = {{0}}, random = seed;
     mpath_trial_t trial = {0};
-    unsigned way;
+    unsigned option;
     int run;
 
     for (int call = 0; call < num_calls; call++) {
@@ -191,11 +191,11 @@ static void run_noisy(unsigned slower, uint64_t seed, int num_calls, calls_t *ca
             mpath_trial_decide(&trial, RULE, all[0], MAX_RANKS);
             calls->exchanges++;
         }
-        way = mpath_trial_next(&trial, RULE, 2, &run);
+        option = mpath_trial_next(&trial, RULE, 2, &run);
         calls->made++;
-        calls->by_slower += (way == slower) ? 1 : 0;
+        calls->by_slower += (option == slower) ? 1 : 0;
         for (int rank = 0; (run >= 0) && (rank < MAX_RANKS); rank++) {
-            all[rank][run] = noisy(&random, (way == slower) ? 60000 : 50000, common);
+            all[rank][run] = noisy(&random, (option == slower) ? 60000 : 50000, common);
         }
     }
 }
@@ -215,23 +215,23 @@ static void test_choice_noise(void **state)
     }
 }
 
-/* A way with a run that nobody has measured is not chosen, and tried again soon. */
+/* An option with a run that nobody has measured is not chosen, and tried again soon. */
 static void test_unmeasured(void **state)
 {
     const uint64_t all[BOTH] = {700, 100, 700, 0, 700, 100};
-    mpath_trial_t trial      = {.ways = 2};
+    mpath_trial_t trial      = {.options = 2};
 
     (void)state;
     mpath_trial_decide(&trial, RULE, all, 1);
-    assert_int_equal(trial.way, STATIC);
+    assert_int_equal(trial.option, STATIC);
     assert_int_equal(trial.holds.length, MPATH_TRIAL_HOLDS_UNSURE);
 }
 
-/* Sequences of calls, with what has been decided in them since trials began: the way, and for how many calls. */
+/* Sequences of calls, with what has been decided in them since trials began: the option, and for how many calls. */
 static const struct {
-    unsigned ways;
+    unsigned options;
     int ranks;
-    uint64_t seed, times_ns[MPATH_TRIAL_WAYS];
+    uint64_t seed, times_ns[MPATH_TRIAL_OPTIONS];
     const char *decisions;
 } recorded[] = {{2, 8, 1, {50000, 50000}, " 0:1000 0:1000 0:1000"},
                 {2, 4, 2, {52000, 50000}, " 1:32 0:32 1:1000 1:1000 1:1000"},
@@ -246,7 +246,7 @@ static void test_recorded(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(recorded) / sizeof(recorded[0]); i++) {
-        unsigned ways = recorded[i].ways, row = ways * MPATH_TRIAL_RUNS, way;
+        unsigned options = recorded[i].options, row = options * MPATH_TRIAL_RUNS, option;
         uint64_t all[MAX_RANKS * THREE] = {0}, random = recorded[i].seed;
         char decisions[256] = "";
         mpath_trial_t trial = {0};
@@ -257,12 +257,12 @@ static void test_recorded(void **state)
 
             if (mpath_trial_is_due(&trial, RULE)) {
                 mpath_trial_decide(&trial, RULE, all, recorded[i].ranks);
-                snprintf(decisions + strlen(decisions), sizeof(decisions) - strlen(decisions), " %u:%u", trial.way,
+                snprintf(decisions + strlen(decisions), sizeof(decisions) - strlen(decisions), " %u:%u", trial.option,
                          trial.holds.length);
             }
-            way = mpath_trial_next(&trial, RULE, ways, &run);
+            option = mpath_trial_next(&trial, RULE, options, &run);
             for (int rank = 0; (run >= 0) && (rank < recorded[i].ranks); rank++) {
-                all[(unsigned)rank * row + (unsigned)run] = noisy(&random, recorded[i].times_ns[way], common);
+                all[(unsigned)rank * row + (unsigned)run] = noisy(&random, recorded[i].times_ns[option], common);
             }
         }
         assert_string_equal(decisions, recorded[i].decisions);
@@ -283,7 +283,7 @@ static void test_choice_resumed(void **state)
     assert_false(mpath_trial_is_sure(&trial, RULE));
     run_choices(&trial, BOTH + 1, 637000, 756000, 0);
     assert_true(mpath_trial_is_sure(&trial, RULE));
-    assert_int_equal(trial.way, STATIC);
+    assert_int_equal(trial.option, STATIC);
 }
 
 /* Calls of a kind are as long as that says. */

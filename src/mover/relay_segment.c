@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay room: made by the first rank of each host, attached by its mates, agreed upon over the team; slots and rings.
+ * Relay segment: made by the first rank of each host, attached by its mates, agreed upon over the team; slots and rings.
  */
-#include "mover/relay_room.h"
+#include "mover/relay_segment.h"
 
 #include "team/team_private.h"
 
@@ -38,32 +38,32 @@ mpath_status_t mpath_relay_all(mpath_team_t *team, mpath_status_t mine)
     return rc;
 }
 
-mpath_status_t mpath_relay_room_share(const mpath_relay_room_t *room, size_t bytes, mpath_segment_t *segment)
+mpath_status_t mpath_relay_segment_share(const mpath_relay_segment_t *shared, size_t bytes, mpath_segment_t *segment)
 {
     offer_t mine          = {.status = MPATH_OK}, *all;
     mpath_segment_t made  = {0};
-    int leader            = room->members[0];
+    int leader            = shared->members[0];
     mpath_status_t status = MPATH_OK;
 
-    all = calloc((size_t)room->size, sizeof(*all));
+    all = calloc((size_t)shared->size, sizeof(*all));
     if (all == NULL) {
-        mpath_team_break(room->team, MPATH_ERR_NO_MEMORY); /* the others would wait */
+        mpath_team_break(shared->team, MPATH_ERR_NO_MEMORY); /* the others would wait */
         return MPATH_ERR_NO_MEMORY;
     }
-    if (room->me == leader) {
+    if (shared->me == leader) {
         mine.status = mpath_segment_create(bytes, &made);
         memcpy(mine.name, made.name, sizeof(mine.name));
     }
-    status = mpath_team_allgather(room->team, &mine, sizeof(mine), all);
+    status = mpath_team_allgather(shared->team, &mine, sizeof(mine), all);
     if (status == MPATH_OK) {
         status = (mpath_status_t)all[leader].status;
-        if ((status == MPATH_OK) && (room->me != leader)) {
+        if ((status == MPATH_OK) && (shared->me != leader)) {
             status = mpath_segment_attach(all[leader].name, bytes, &made);
         }
-        status = mpath_relay_all(room->team, status);
+        status = mpath_relay_all(shared->team, status);
     }
     free(all);
-    if (room->me == leader) {
+    if (shared->me == leader) {
         mpath_segment_unlink(&made);
     }
     if (status != MPATH_OK) {
@@ -74,7 +74,8 @@ mpath_status_t mpath_relay_room_share(const mpath_relay_room_t *room, size_t byt
     return MPATH_OK;
 }
 
-mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int num_members, mpath_relay_room_t *room)
+mpath_status_t mpath_relay_segment_open(mpath_team_t *team, const int *members, int num_members,
+                                        mpath_relay_segment_t *shared)
 {
     size_t size = (size_t)mpath_team_size(team), num = (size_t)num_members;
     size_t pools   = 0;
@@ -82,7 +83,7 @@ mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int
     size_t half    = align_line(num * sizeof(mpath_relay_cell_t));
     size_t offsets = cells + 2 * half, rows = align_line(num * size * sizeof(uint64_t));
     size_t gates = offsets + 2 * rows, rings = gates + num * sizeof(mpath_relay_gate_t);
-    mpath_relay_room_t made = {
+    mpath_relay_segment_t made = {
         .team = team, .size = (int)size, .me = mpath_team_rank(team), .num_members = num_members, .my_member = -1};
     mpath_status_t status;
     char *base;
@@ -93,7 +94,7 @@ mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int
         made.member_of[members[i]] = (int8_t)i;
         made.my_member             = (members[i] == made.me) ? i : made.my_member;
     }
-    status = mpath_relay_room_share(&made, rings + num * num * sizeof(mpath_relay_ring_t), &made.segment);
+    status = mpath_relay_segment_share(&made, rings + num * num * sizeof(mpath_relay_ring_t), &made.segment);
     if (status != MPATH_OK) {
         return status;
     }
@@ -108,14 +109,14 @@ mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int
     for (int i = 0; i < MPATH_RELAY_CLASSES; i++) {
         atomic_store(&made.gates[made.my_member].free[i], (1ull << MPATH_RELAY_MAX_SLOTS) - 1);
     }
-    *room = made;
+    *shared = made;
     return MPATH_OK;
 }
 
-void mpath_relay_room_close(mpath_relay_room_t *room)
+void mpath_relay_segment_close(mpath_relay_segment_t *shared)
 {
-    mpath_segment_detach(&room->segment);
-    memset(room, 0, sizeof(*room));
+    mpath_segment_detach(&shared->segment);
+    memset(shared, 0, sizeof(*shared));
 }
 
 int mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slots)

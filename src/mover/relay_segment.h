@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay room: the memory that ranks on one host share to move device memory in chunks (mover/relay.h). One per team and
+ * Relay segment: the memory that ranks on one host share to move device memory in chunks (mover/relay.h). One per team and
  * host, made collectively. Ranks of the host are known by their number in `members`.
  *
  *   pools     [members]             export of each rank's slots; written once, before the others look
@@ -14,8 +14,8 @@
  * and read after it. Slots are free and rings empty between calls: nobody begins a call before all have ended the one
  * before.
  */
-#ifndef MPATH_MOVER_RELAY_ROOM_H
-#define MPATH_MOVER_RELAY_ROOM_H
+#ifndef MPATH_MOVER_RELAY_SEGMENT_H
+#define MPATH_MOVER_RELAY_SEGMENT_H
 
 #include "team/team.h"
 #include "device/ipc_export.h"
@@ -61,7 +61,7 @@ typedef struct mpath_relay_ring {
     _Atomic uint64_t entries[MPATH_RELAY_RING];
 } mpath_relay_ring_t;
 
-typedef struct mpath_relay_room {
+typedef struct mpath_relay_segment {
     mpath_team_t *team;
     int size, me; /* of the team */
     int num_members, my_member;
@@ -73,27 +73,28 @@ typedef struct mpath_relay_room {
     uint64_t *offsets[2];
     mpath_relay_gate_t *gates;
     mpath_relay_ring_t *rings;
-} mpath_relay_room_t;
+} mpath_relay_segment_t;
 
 /* Every rank of the team has it: MPATH_OK; else the first error, or that of the exchange. Collective. */
 mpath_status_t mpath_relay_all(mpath_team_t *team, mpath_status_t mine);
 
 /*
  * Collective: the first of each host's members makes a segment, the others attach it. `members` as in the struct.
- * Either all ranks of the team have their room or all get an error, logged where it arose.
+ * Either all ranks of the team have their segment or all get an error, logged where it arose.
  */
-mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int num_members, mpath_relay_room_t *room);
-void mpath_relay_room_close(mpath_relay_room_t *room);
+mpath_status_t mpath_relay_segment_open(mpath_team_t *team, const int *members, int num_members,
+                                        mpath_relay_segment_t *shared);
+void mpath_relay_segment_close(mpath_relay_segment_t *shared);
 /* Collective, in the same way: one more segment of the members. */
-mpath_status_t mpath_relay_room_share(const mpath_relay_room_t *room, size_t bytes, mpath_segment_t *segment);
+mpath_status_t mpath_relay_segment_share(const mpath_relay_segment_t *shared, size_t bytes, mpath_segment_t *segment);
 
 /* A free slot of the class with a number below `slots`, now taken; -1: none. */
 int mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slots);
 void mpath_relay_slot_give(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slot);
 
-static inline mpath_relay_ring_t *mpath_relay_ring(const mpath_relay_room_t *room, int consumer, int producer)
+static inline mpath_relay_ring_t *mpath_relay_ring(const mpath_relay_segment_t *shared, int consumer, int producer)
 {
-    return &room->rings[consumer * room->num_members + producer];
+    return &shared->rings[consumer * shared->num_members + producer];
 }
 
 /* An entry: flow, chunk (24 bits), class (2 bits), slot (6 bits). */
@@ -107,14 +108,14 @@ static inline uint64_t mpath_relay_entry(uint32_t flow, uint32_t chunk, mpath_re
 void mpath_relay_ring_put(mpath_relay_ring_t *ring, uint64_t entry);
 int mpath_relay_ring_get(mpath_relay_ring_t *ring, uint64_t *entry_p);
 
-static inline const mpath_relay_cell_t *mpath_relay_cell(const mpath_relay_room_t *room, int half, int rank)
+static inline const mpath_relay_cell_t *mpath_relay_cell(const mpath_relay_segment_t *shared, int half, int rank)
 {
-    return &room->cells[half][room->member_of[rank]];
+    return &shared->cells[half][shared->member_of[rank]];
 }
 
-static inline uint64_t *mpath_relay_offsets(const mpath_relay_room_t *room, int half, int rank)
+static inline uint64_t *mpath_relay_offsets(const mpath_relay_segment_t *shared, int half, int rank)
 {
-    return room->offsets[half] + (size_t)room->member_of[rank] * (size_t)room->size;
+    return shared->offsets[half] + (size_t)shared->member_of[rank] * (size_t)shared->size;
 }
 
 #endif
