@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies of pieces: one copy for each, or for a window of device memory that many of them lie in. */
+/* Copies of fragments: one copy for each, or for a window of device memory that many of them lie in. */
 
 /* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
 #define IOV_SLACK_BYTES 32u
@@ -24,24 +24,24 @@
 #define IOV_WINDOW_BYTES (UINT64_C(4) << 20)
 
 /* An allocation of a device, or memory of the host. */
-typedef struct piece_place {
+typedef struct fragment_place {
     int on_host;
     uint64_t base, end; /* on the host: the block that has been asked about */
     mpath_memory_kind_t kind;
     int device;
     mpath_device_context_t context;
-} piece_place_t;
+} fragment_place_t;
 
-typedef struct piece {
+typedef struct fragment {
     uint64_t from, to;
-    piece_place_t place;
-} piece_t;
+    fragment_place_t place;
+} fragment_t;
 
 struct mpath_iov {
-    piece_t *list;
-    size_t count, room;
+    fragment_t *list;
+    size_t count, capacity;
     uint64_t bytes;
-    piece_place_t place; /* that was found last; end 0: none */
+    fragment_place_t place; /* that was found last; end 0: none */
     int has_devices, gapped;
     char *host; /* NULL: not open */
 };
@@ -72,7 +72,7 @@ int mpath_iov_on_host(const mpath_iov_t *iov)
 
 /* -- where they lie -- */
 
-static mpath_status_t place_find(uint64_t address, piece_place_t *place)
+static mpath_status_t place_find(uint64_t address, fragment_place_t *place)
 {
     mpath_memory_t memory;
     mpath_status_t status = mpath_memory_classify((const void *)(uintptr_t)address, 1, &memory);
@@ -80,12 +80,12 @@ static mpath_status_t place_find(uint64_t address, piece_place_t *place)
     if (status != MPATH_OK) {
         return status;
     }
-    *place = (piece_place_t){.on_host = mpath_memory_on_host(memory.kind),
-                             .base    = memory.base,
-                             .end     = memory.base + memory.bytes,
-                             .kind    = memory.kind,
-                             .device  = memory.device,
-                             .context = memory.context};
+    *place = (fragment_place_t){.on_host = mpath_memory_on_host(memory.kind),
+                                .base    = memory.base,
+                                .end     = memory.base + memory.bytes,
+                                .kind    = memory.kind,
+                                .device  = memory.device,
+                                .context = memory.context};
     if (place->on_host) {
         place->base = address / MPATH_MEMORY_BLOCK_BYTES * MPATH_MEMORY_BLOCK_BYTES;
         place->end  = place->base + MPATH_MEMORY_BLOCK_BYTES;
@@ -93,7 +93,7 @@ static mpath_status_t place_find(uint64_t address, piece_place_t *place)
     return MPATH_OK;
 }
 
-static int same_place(const piece_place_t *a, const piece_place_t *b)
+static int same_place(const fragment_place_t *a, const fragment_place_t *b)
 {
     return (a->on_host && b->on_host) || (!a->on_host && !b->on_host && (a->base == b->base));
 }
@@ -101,29 +101,29 @@ static int same_place(const piece_place_t *a, const piece_place_t *b)
 /* All of [from, to) lies in iov->place. */
 static mpath_status_t iov_put(mpath_iov_t *iov, uint64_t from, uint64_t to)
 {
-    piece_t *last = (iov->count > 0) ? &iov->list[iov->count - 1] : NULL;
+    fragment_t *last = (iov->count > 0) ? &iov->list[iov->count - 1] : NULL;
 
     iov->bytes += to - from;
     if ((last != NULL) && (from == last->to) && same_place(&last->place, &iov->place)) {
         last->to = to;
         return MPATH_OK;
     }
-    if (iov->count == iov->room) {
-        size_t room   = (iov->room == 0) ? 16 : 2 * iov->room;
-        piece_t *list = realloc(iov->list, room * sizeof(*list));
+    if (iov->count == iov->capacity) {
+        size_t capacity  = (iov->capacity == 0) ? 16 : 2 * iov->capacity;
+        fragment_t *list = realloc(iov->list, capacity * sizeof(*list));
 
         if (list == NULL) {
-            mpath_error("no memory for the %zu pieces of a buffer; the call fails", room);
+            mpath_error("no memory for the %zu pieces of a buffer; the call fails", capacity);
             return MPATH_ERR_NO_MEMORY;
         }
-        iov->list = list;
-        iov->room = room;
+        iov->list     = list;
+        iov->capacity = capacity;
     }
-    iov->list[iov->count++] = (piece_t){.from = from, .to = to, .place = iov->place};
+    iov->list[iov->count++] = (fragment_t){.from = from, .to = to, .place = iov->place};
     return MPATH_OK;
 }
 
-static mpath_status_t beyond_its_end(const piece_place_t *place, uint64_t from, size_t bytes)
+static mpath_status_t beyond_its_end(const fragment_place_t *place, uint64_t from, size_t bytes)
 {
     mpath_error("a piece of %zu bytes at 0x%" PRIx64 " in a buffer reaches beyond its allocation in %s memory of GPU "
                 "%d, which ends at 0x%" PRIx64 "; the call fails",
@@ -137,7 +137,7 @@ mpath_status_t mpath_iov_add(mpath_iov_t *iov, const void *address, size_t bytes
     mpath_status_t status = MPATH_OK;
 
     while ((at < end) && (status == MPATH_OK)) {
-        piece_place_t before = iov->place;
+        fragment_place_t before = iov->place;
 
         if ((at < before.base) || (at >= before.end)) {
             status = place_find(at, &iov->place);
@@ -232,7 +232,7 @@ static mpath_status_t copier_leave(copier_t *copier)
     return status;
 }
 
-static mpath_status_t copier_enter(copier_t *copier, const piece_place_t *place)
+static mpath_status_t copier_enter(copier_t *copier, const fragment_place_t *place)
 {
     mpath_gpu_t *gpu;
     mpath_status_t status = mpath_gpu_get((place->device < 0) ? 0 : place->device, place->context, &gpu);
@@ -262,10 +262,10 @@ static mpath_status_t copier_copy(const copier_t *copier, uint64_t device, char 
     return (result == MPATH_DEVICE_DONE) ? MPATH_OK : copier_failed(copier, bytes, result);
 }
 
-/* How many pieces from the first on, all of one allocation, are worth one copy of what they lie in. */
-static size_t window_count(const piece_t *first, const piece_t *end)
+/* How many fragments from the first on, all of one allocation, are worth one copy of what they lie in. */
+static size_t window_count(const fragment_t *first, const fragment_t *end)
 {
-    const piece_t *next = first + 1;
+    const fragment_t *next = first + 1;
 
     while ((next < end) && same_place(&first->place, &next->place) && (next->from >= next[-1].to) &&
            (next->from - next[-1].to <= IOV_GAP_BYTES) && (next->to - first->from <= IOV_WINDOW_BYTES)) {
@@ -274,7 +274,7 @@ static size_t window_count(const piece_t *first, const piece_t *end)
     return (size_t)(next - first);
 }
 
-static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t count, char *host, int store)
+static mpath_status_t window_copy(copier_t *copier, const fragment_t *first, size_t count, char *host, int store)
 {
     uint64_t bytes = first[count - 1].to - first->from;
     mpath_status_t status;
@@ -293,9 +293,9 @@ static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t
     if (status != MPATH_OK) {
         return status;
     }
-    for (const piece_t *piece = first; piece < first + count; piece++) {
-        char *inside  = copier->window + (piece->from - first->from);
-        size_t length = piece->to - piece->from;
+    for (const fragment_t *fragment = first; fragment < first + count; fragment++) {
+        char *inside  = copier->window + (fragment->from - first->from);
+        size_t length = fragment->to - fragment->from;
 
         memcpy(store ? inside : host, store ? host : inside, length);
         host += length;
@@ -303,48 +303,48 @@ static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t
     return store ? copier_copy(copier, first->from, copier->window, bytes, 1) : MPATH_OK;
 }
 
-/* One piece, or several; *piece_p and *host_p go on behind them. */
-static mpath_status_t iov_step(const mpath_iov_t *iov, copier_t *copier, const piece_t **piece_p, char **host_p,
+/* One fragment, or several; *fragment_p and *host_p go on behind them. */
+static mpath_status_t iov_step(const mpath_iov_t *iov, copier_t *copier, const fragment_t **fragment_p, char **host_p,
                                int store)
 {
-    const piece_t *piece = *piece_p, *end = iov->list + iov->count;
-    void *user            = (void *)(uintptr_t)piece->from;
-    uint64_t bytes        = piece->to - piece->from;
+    const fragment_t *fragment = *fragment_p, *end = iov->list + iov->count;
+    void *user            = (void *)(uintptr_t)fragment->from;
+    uint64_t bytes        = fragment->to - fragment->from;
     size_t count          = 1;
     mpath_status_t status = MPATH_OK;
 
-    if (piece->place.on_host) {
+    if (fragment->place.on_host) {
         memcpy(store ? user : *host_p, store ? *host_p : user, bytes);
     } else {
-        status = copier_enter(copier, &piece->place);
-        count  = iov->gapped ? window_count(piece, end) : 1;
+        status = copier_enter(copier, &fragment->place);
+        count  = iov->gapped ? window_count(fragment, end) : 1;
         if ((status == MPATH_OK) && (count > 1)) {
-            status = window_copy(copier, piece, count, *host_p, store);
+            status = window_copy(copier, fragment, count, *host_p, store);
         } else if (status == MPATH_OK) {
-            status = copier_copy(copier, piece->from, *host_p, bytes, store);
+            status = copier_copy(copier, fragment->from, *host_p, bytes, store);
         }
     }
-    for (; count > 0; count--, piece++) {
-        *host_p += piece->to - piece->from;
+    for (; count > 0; count--, fragment++) {
+        *host_p += fragment->to - fragment->from;
     }
-    *piece_p = piece;
+    *fragment_p = fragment;
     return status;
 }
 
 static mpath_status_t iov_copy(const mpath_iov_t *iov, int store)
 {
-    const piece_t *piece  = iov->list;
-    copier_t copier       = {.driver = mpath_device()};
-    mpath_status_t status = MPATH_OK, left;
-    char *host            = iov->host;
+    const fragment_t *fragment = iov->list;
+    copier_t copier            = {.driver = mpath_device()};
+    mpath_status_t status      = MPATH_OK, left;
+    char *host                 = iov->host;
 
     if (copier.driver == NULL) {
         mpath_error("the CUDA driver has been shut down; a buffer cannot be copied and the call fails");
         return MPATH_ERR_IO;
     }
     mpath_gpu_notice_lost();
-    while ((piece < iov->list + iov->count) && (status == MPATH_OK)) {
-        status = iov_step(iov, &copier, &piece, &host, store);
+    while ((fragment < iov->list + iov->count) && (status == MPATH_OK)) {
+        status = iov_step(iov, &copier, &fragment, &host, store);
     }
     left = copier_leave(&copier);
     free(copier.window);
@@ -514,10 +514,10 @@ static mpath_stream_t *kernel_stream(const mpath_staging_t *staging, unsigned co
 }
 
 /* To the end. */
-static mpath_status_t store_by_kernel(mpath_stream_t *stream, const mpath_kernel_piece_t *pieces, unsigned count)
+static mpath_status_t store_by_kernel(mpath_stream_t *stream, const mpath_kernel_fragment_t *fragments, unsigned count)
 {
     mpath_mark_t mark          = 0;
-    mpath_launch_copy_t launch = {.pieces = pieces, .pieces_count = count, .mark_p = &mark};
+    mpath_launch_copy_t launch = {.fragments = fragments, .fragments_count = count, .mark_p = &mark};
     mpath_status_t status;
 
     pthread_mutex_lock(&streams_lock);
@@ -532,13 +532,13 @@ static mpath_status_t store_by_kernel(mpath_stream_t *stream, const mpath_kernel
 mpath_status_t mpath_staging_store_all(const mpath_staging_t *staging, const mpath_staging_range_t *ranges,
                                        unsigned count)
 {
-    mpath_stream_t *stream       = kernel_stream(staging, count);
-    mpath_kernel_piece_t *pieces = (stream != NULL) ? malloc(count * sizeof(*pieces)) : NULL;
-    mpath_status_t status        = MPATH_OK;
+    mpath_stream_t *stream             = kernel_stream(staging, count);
+    mpath_kernel_fragment_t *fragments = (stream != NULL) ? malloc(count * sizeof(*fragments)) : NULL;
+    mpath_status_t status              = MPATH_OK;
 
     for (unsigned i = 0; i < count; i++) {
-        if (pieces != NULL) {
-            pieces[i] = (mpath_kernel_piece_t){
+        if (fragments != NULL) {
+            fragments[i] = (mpath_kernel_fragment_t){
                 .target = (mpath_device_ptr_t)(uintptr_t)staging->device + ranges[i].offset,
                 .source = mpath_pinned_device(&staging->pinned, (const char *)staging->host + ranges[i].offset),
                 .bytes  = ranges[i].bytes};
@@ -546,9 +546,9 @@ mpath_status_t mpath_staging_store_all(const mpath_staging_t *staging, const mpa
             status = mpath_staging_store(staging, ranges[i].offset, ranges[i].bytes);
         }
     }
-    if (pieces != NULL) {
-        status = store_by_kernel(stream, pieces, count);
-        free(pieces);
+    if (fragments != NULL) {
+        status = store_by_kernel(stream, fragments, count);
+        free(fragments);
     }
     return status;
 }

@@ -53,7 +53,7 @@ mpath_status_t mpath_staging_store_all(const mpath_staging_t *staging, const mpa
                                        unsigned count);
 
 /*
- * Iov: a copy in host memory of data that lies in several allocations, of devices and of the host, one piece behind
+ * Iov: a copy in host memory of data that lies in several allocations, of devices and of the host, one fragment behind
  * the other. For buffers that are no one piece of memory, which is rare: MPI_BOTTOM with absolute addresses,
  * displacements from one allocation into another, memory that is mapped from several GPUs. Copies are on the
  * streams that those of a staging buffer use.
@@ -67,16 +67,16 @@ mpath_status_t mpath_iov_create(mpath_iov_t **iov_p);
 /* NULL is left alone. */
 void mpath_iov_destroy(mpath_iov_t *iov);
 
-/* The next piece; pieces may overlap. MPATH_ERR_PARAM, logged: it begins in device memory and reaches beyond its end. */
+/* The next fragment; fragments may overlap. MPATH_ERR_PARAM, logged: it begins in device memory and reaches beyond its end. */
 mpath_status_t mpath_iov_add(mpath_iov_t *iov, const void *address, size_t bytes);
 
 /* Nonzero: all are in memory of the host that is not managed by CUDA. */
 int mpath_iov_on_host(const mpath_iov_t *iov);
 
-/* After the last piece: makes the copy. `gapped`: what is between pieces near each other may be written as it was. */
+/* After the last fragment: makes the copy. `gapped`: what is between fragments near each other may be written as it was. */
 mpath_status_t mpath_iov_open(mpath_iov_t *iov, int gapped, void **host_p);
 
-/* All pieces to the copy, and back; done when it returns. Errors are logged. */
+/* All fragments to the copy, and back; done when it returns. Errors are logged. */
 mpath_status_t mpath_iov_load(const mpath_iov_t *iov);
 
 mpath_status_t mpath_iov_store(const mpath_iov_t *iov);

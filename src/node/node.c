@@ -436,7 +436,7 @@ static mpath_status_t start_fragments(mpath_gpu_coll_t *gpu, mpath_stream_t *str
     const mpath_peer_number_t number = {.word    = &words->number,
                                         .address = mpath_board_device(&gpu->board, &words->number)};
     const mpath_launch_copy_t launch = {
-        .pieces = gpu->fragments, .pieces_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
+        .fragments = gpu->fragments, .fragments_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
     mpath_status_t status;
     uint64_t bytes = 0;
 
@@ -468,7 +468,7 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         uint64_t bytes = (gpu_lane(gpu, gpu->me, to) == LANE_KERNEL) ? end : gpu_helped_bytes(gpu, gpu->me, to);
 
         if (bytes > 0) {
-            gpu->fragments[count++] = (mpath_kernel_piece_t){
+            gpu->fragments[count++] = (mpath_kernel_fragment_t){
                 .target = theirs(gpu, to) + end - bytes,
                 .source = mine(gpu->send.buffer, call->send_offsets[to] + end - bytes),
                 .bytes  = bytes};
@@ -479,7 +479,7 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         return MPATH_OK;
     }
     if ((!gpu->decided.pushes || helps) && (call->send_bytes[gpu->me] > 0) && (gpu->receive.gpu == gpu->send.gpu)) {
-        gpu->fragments[count++] = (mpath_kernel_piece_t){
+        gpu->fragments[count++] = (mpath_kernel_fragment_t){
             .target = mine(gpu->receive.buffer, call->recv_offsets[gpu->me]),
             .source = mine(gpu->send.buffer, call->send_offsets[gpu->me]),
             .bytes  = call->send_bytes[gpu->me]};
@@ -494,10 +494,10 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
  * What a rank sends to itself within a GPU, beside engines at work between GPUs: by engines of its own, which leave the
  * multiprocessors to the application, or by a kernel on few of these.
  */
-static mpath_status_t start_local(mpath_gpu_coll_t *gpu, const mpath_kernel_piece_t *fragment)
+static mpath_status_t start_local(mpath_gpu_coll_t *gpu, const mpath_kernel_fragment_t *fragment)
 {
     const mpath_launch_copy_t launch = {
-        .pieces = fragment, .pieces_count = 1, .ctas = MPATH_PEER_LOCAL_CTAS, .mark_p = &gpu->self_mark};
+        .fragments = fragment, .fragments_count = 1, .ctas = MPATH_PEER_LOCAL_CTAS, .mark_p = &gpu->self_mark};
     mpath_status_t status = MPATH_ERR_UNSUPPORTED;
 
     if (fragment->bytes >= MPATH_PEER_ASIDE_BYTES) {
@@ -556,7 +556,7 @@ static mpath_status_t start_self(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     gpu_span_begin(gpu, GPU_SPAN_SELF, bytes);
     if (gpu->send.gpu == gpu->receive.gpu) {
         return start_local(
-            gpu, &(mpath_kernel_piece_t){.target = mine(target, 0), .source = mine(source, 0), .bytes = bytes});
+            gpu, &(mpath_kernel_fragment_t){.target = mine(target, 0), .source = mine(source, 0), .bytes = bytes});
     }
     mpath_gpu_coll_lock();
     status = mpath_stream_copy(gpu->self_stream, mine(target, 0), mine(source, 0), (size_t)bytes);

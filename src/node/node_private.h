@@ -142,7 +142,7 @@ struct mpath_gpu_coll {
     mpath_order_t *order;
     mpath_peer_fragment_t *engine_fragments;              /* room for all fragments of an order */
     mpath_peer_again_t *again;                            /* NULL: no memory for it */
-    mpath_kernel_piece_t *fragments;                      /* [n] */
+    mpath_kernel_fragment_t *fragments;                   /* [n] */
     mpath_staged_message_t *staged_send, *staged_receive; /* [n] */
 
     gpu_span_t spans[GPU_SPANS];

@@ -12,7 +12,7 @@
 
 typedef struct again_launch {
     mpath_stream_t *stream; /* NULL: empty */
-    mpath_kernel_piece_t fragments[MPATH_KERNEL_PIECES_FEW];
+    mpath_kernel_fragment_t fragments[MPATH_KERNEL_FRAGMENTS_FEW];
     unsigned count, ctas;
     unsigned times;
     uint64_t used;          /* clock of the last launch */
@@ -41,15 +41,15 @@ void mpath_peer_again_destroy(mpath_peer_again_t *again)
 /* The entry of this launch: an old one, or one in the place of that which has not been used for longest. */
 static again_launch_t *find_launch(mpath_peer_again_t *again, mpath_stream_t *stream, const mpath_launch_copy_t *launch)
 {
-    size_t bytes           = launch->pieces_count * sizeof(*launch->pieces);
+    size_t bytes           = launch->fragments_count * sizeof(*launch->fragments);
     again_launch_t *oldest = &again->kept[0];
 
     again->clock++;
     for (int i = 0; i < AGAIN_KEPT; i++) {
         again_launch_t *kept = &again->kept[i];
 
-        if ((kept->stream == stream) && (kept->count == launch->pieces_count) && (kept->ctas == launch->ctas) &&
-            (memcmp(kept->fragments, launch->pieces, bytes) == 0)) {
+        if ((kept->stream == stream) && (kept->count == launch->fragments_count) && (kept->ctas == launch->ctas) &&
+            (memcmp(kept->fragments, launch->fragments, bytes) == 0)) {
             kept->used = again->clock;
             return kept;
         }
@@ -57,8 +57,8 @@ static again_launch_t *find_launch(mpath_peer_again_t *again, mpath_stream_t *st
     }
     mpath_repeat_destroy(oldest->repeat);
     *oldest = (again_launch_t){
-        .stream = stream, .count = launch->pieces_count, .ctas = launch->ctas, .used = again->clock};
-    memcpy(oldest->fragments, launch->pieces, bytes);
+        .stream = stream, .count = launch->fragments_count, .ctas = launch->ctas, .used = again->clock};
+    memcpy(oldest->fragments, launch->fragments, bytes);
     return oldest;
 }
 
@@ -68,7 +68,7 @@ mpath_status_t mpath_peer_again_launch(mpath_peer_again_t *again, mpath_stream_t
     mpath_status_t status = MPATH_OK;
     again_launch_t *kept;
 
-    if ((again == NULL) || again->refused || (launch->pieces_count > MPATH_KERNEL_PIECES_FEW)) {
+    if ((again == NULL) || again->refused || (launch->fragments_count > MPATH_KERNEL_FRAGMENTS_FEW)) {
         return mpath_launch_copy(stream, launch);
     }
     kept = find_launch(again, stream, launch);

@@ -152,8 +152,8 @@ static void release(measurer_t *measurer)
 
 static mpath_status_t enqueue(const rates_copy_t *copy)
 {
-    const mpath_kernel_piece_t fragment = {.target = copy->target, .source = copy->source, .bytes = copy->bytes};
-    const mpath_launch_copy_t launch    = {.pieces = &fragment, .pieces_count = 1};
+    const mpath_kernel_fragment_t fragment = {.target = copy->target, .source = copy->source, .bytes = copy->bytes};
+    const mpath_launch_copy_t launch       = {.fragments = &fragment, .fragments_count = 1};
 
     return copy->by_kernel ? mpath_launch_copy(copy->stream, &launch)
                            : mpath_stream_copy(copy->stream, copy->target, copy->source, copy->bytes);

@@ -77,16 +77,16 @@ template <typename arguments_t> static void look_copy(const launch_t &launch, ar
 {
     uint64_t bytes = 0;
 
-    if (arguments.pieces_count > most || launch.threads != MPATH_KERNEL_THREADS) {
-        fake_die("%s has %u pieces and %u threads", launch.name, arguments.pieces_count, launch.threads);
+    if (arguments.fragments_count > most || launch.threads != MPATH_KERNEL_THREADS) {
+        fake_die("%s has %u fragments and %u threads", launch.name, arguments.fragments_count, launch.threads);
     }
-    for (uint32_t i = 0; i < arguments.pieces_count; i++) {
-        bytes += arguments.pieces[i].bytes;
-        reach(launch, arguments.pieces[i].target, arguments.pieces[i].bytes, 1);
-        reach(launch, arguments.pieces[i].source, arguments.pieces[i].bytes, 1);
+    for (uint32_t i = 0; i < arguments.fragments_count; i++) {
+        bytes += arguments.fragments[i].bytes;
+        reach(launch, arguments.fragments[i].target, arguments.fragments[i].bytes, 1);
+        reach(launch, arguments.fragments[i].source, arguments.fragments[i].bytes, 1);
     }
     if (bytes != arguments.bytes) {
-        fake_die("%s was told of %llu bytes, its pieces have %llu", launch.name,
+        fake_die("%s was told of %llu bytes, its fragments have %llu", launch.name,
                  static_cast<unsigned long long>(arguments.bytes), static_cast<unsigned long long>(bytes));
     }
     reach_flags(launch, arguments.flags, arguments.control.flags_count);
@@ -95,13 +95,13 @@ template <typename arguments_t> static void look_copy(const launch_t &launch, ar
 static void look(const launch_t &launch, mpath_kernel_copy_t &arguments)
 {
     reach_control(launch, arguments.control);
-    look_copy(launch, arguments, MPATH_KERNEL_PIECES_MAX);
+    look_copy(launch, arguments, MPATH_KERNEL_FRAGMENTS_MAX);
 }
 
 static void look(const launch_t &launch, mpath_kernel_copy_few_t &arguments)
 {
     reach_control(launch, arguments.control);
-    look_copy(launch, arguments, MPATH_KERNEL_PIECES_FEW);
+    look_copy(launch, arguments, MPATH_KERNEL_FRAGMENTS_FEW);
 }
 
 static void look(const launch_t &launch, mpath_kernel_copy_again_t &arguments)
@@ -112,7 +112,7 @@ static void look(const launch_t &launch, mpath_kernel_copy_again_t &arguments)
     }
     reach(launch, arguments.control.counters, sizeof(mpath_kernel_counters_t), 8);
     reach(launch, arguments.number, 8, 8);
-    look_copy(launch, arguments, MPATH_KERNEL_PIECES_FEW);
+    look_copy(launch, arguments, MPATH_KERNEL_FRAGMENTS_FEW);
 }
 
 static void look(const launch_t &launch, mpath_kernel_reduce_t &arguments)

@@ -84,11 +84,11 @@ static void figures_import(void)
 {
     static const struct {
         mpath_memory_kind_t kind;
-        int pieces;
+        int fragments;
         const char *name;
     } cases[] = {{MPATH_MEMORY_DEVICE, 0, "device, 64 MiB"},
-                 {MPATH_MEMORY_VMM, 1, "vmm, 64 MiB, 1 piece"},
-                 {MPATH_MEMORY_VMM, 8, "vmm, 64 MiB, 8 pieces"},
+                 {MPATH_MEMORY_VMM, 1, "vmm, 64 MiB, 1 fragment"},
+                 {MPATH_MEMORY_VMM, 8, "vmm, 64 MiB, 8 fragments"},
                  {MPATH_MEMORY_POOL, 1, "exportable pool, 64 MiB"}};
     mpath_export_t export;
     mpath_memory_t memory;
@@ -100,7 +100,7 @@ static void figures_import(void)
     pid_t pid;
 
     for (index = 0; index < sizeof(cases) / sizeof(cases[0]); index++) {
-        gpu_memory_alloc(cases[index].kind, 0, 64 * MIB, cases[index].pieces, &made);
+        gpu_memory_alloc(cases[index].kind, 0, 64 * MIB, cases[index].fragments, &made);
         require(mpath_memory_classify((void *)(uintptr_t)made.address, made.bytes, &memory), "classify");
         start = mpath_time_ns();
         require(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), "export");
@@ -174,27 +174,28 @@ static void launch(mpath_stream_t *stream, mpath_launch_copy_t copy)
 
 static void figures_kernels(mpath_stream_t *stream, const gpu_memory_t *from, const gpu_memory_t *to)
 {
-    mpath_kernel_piece_t pieces[8];
+    mpath_kernel_fragment_t fragments[8];
     mpath_mark_t mark;
     int index;
 
     for (index = 0; index < 8; index++) {
-        pieces[index] = (mpath_kernel_piece_t){.target = to->address + (uint64_t)index * MIB,
-                                               .source = from->address + (uint64_t)index * MIB,
-                                               .bytes  = 4096};
+        fragments[index] = (mpath_kernel_fragment_t){.target = to->address + (uint64_t)index * MIB,
+                                                     .source = from->address + (uint64_t)index * MIB,
+                                                     .bytes  = 4096};
     }
-    MEASURE("kernel without pieces, until its mark is seen", launch(stream, (mpath_launch_copy_t){.ctas = 1}));
+    MEASURE("kernel without fragments, until its mark is seen", launch(stream, (mpath_launch_copy_t){.ctas = 1}));
     MEASURE("kernel, 8 x 4 KiB, 1 CTA",
-            launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 1}));
-    MEASURE("kernel, 8 x 4 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
+            launch(stream, (mpath_launch_copy_t){.fragments = fragments, .fragments_count = 8, .ctas = 1}));
+    MEASURE("kernel, 8 x 4 KiB", launch(stream, (mpath_launch_copy_t){.fragments = fragments, .fragments_count = 8}));
     for (index = 0; index < 8; index++) {
-        pieces[index].bytes = 65536;
+        fragments[index].bytes = 65536;
     }
-    MEASURE("kernel, 8 x 64 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
+    MEASURE("kernel, 8 x 64 KiB", launch(stream, (mpath_launch_copy_t){.fragments = fragments, .fragments_count = 8}));
     MEASURE("kernel, 8 x 64 KiB, 8 CTAs",
-            launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 8}));
+            launch(stream, (mpath_launch_copy_t){.fragments = fragments, .fragments_count = 8, .ctas = 8}));
     MEASURE("kernel enqueued (host's part)",
-            require(mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}), "launch"));
+            require(mpath_launch_copy(stream, &(mpath_launch_copy_t){.fragments = fragments, .fragments_count = 8}),
+                    "launch"));
     require(mpath_stream_mark(stream, &mark), "mark");
     finish(stream, mark);
 }
@@ -253,7 +254,7 @@ static void figures_latency(void)
 static void bandwidth_of(mpath_stream_t *stream, const char *what, uint64_t target, uint64_t source, uint64_t bytes,
                          int kernel, unsigned ctas)
 {
-    mpath_kernel_piece_t piece = {.target = target, .source = source, .bytes = bytes};
+    mpath_kernel_fragment_t fragment = {.target = target, .source = source, .bytes = bytes};
     uint64_t start, best = UINT64_MAX, took;
     mpath_mark_t mark;
     int round;
@@ -261,7 +262,7 @@ static void bandwidth_of(mpath_stream_t *stream, const char *what, uint64_t targ
     for (round = 0; round < 5; round++) {
         start = mpath_time_ns();
         if (kernel) {
-            launch(stream, (mpath_launch_copy_t){.pieces = &piece, .pieces_count = 1, .ctas = ctas});
+            launch(stream, (mpath_launch_copy_t){.fragments = &fragment, .fragments_count = 1, .ctas = ctas});
         } else {
             require(mpath_stream_copy(stream, target, source, bytes), "copy");
             require(mpath_stream_mark(stream, &mark), "mark");

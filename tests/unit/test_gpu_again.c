@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define PIECES_MOST 20
+#define FRAGMENTS_MOST 20
 #define DEADLINE_NS (UINT64_C(120) * 1000000000)
 
 static mpath_gpu_t *gpu;
@@ -29,15 +29,15 @@ static volatile uint64_t *flag;
 static mpath_peer_number_t number;
 static uint64_t calls;
 
-/* `count` pieces whose places depend on `seed`. */
-static void lay_out(uint64_t seed, unsigned count, mpath_kernel_piece_t *pieces)
+/* `count` fragments whose places depend on `seed`. */
+static void lay_out(uint64_t seed, unsigned count, mpath_kernel_fragment_t *fragments)
 {
-    const uint64_t room = MIB / PIECES_MOST;
+    const uint64_t room = MIB / FRAGMENTS_MOST;
 
     for (unsigned i = 0; i < count; i++) {
-        pieces[i] = (mpath_kernel_piece_t){.target = to.address + i * room + seed % 13,
-                                           .source = from.address + (count - 1 - i) * room + seed % 7,
-                                           .bytes  = (i % 5 == 4) ? 0 : room / (1 + (seed + i) % 9) - 16};
+        fragments[i] = (mpath_kernel_fragment_t){.target = to.address + i * room + seed % 13,
+                                                 .source = from.address + (count - 1 - i) * room + seed % 7,
+                                                 .bytes  = (i % 5 == 4) ? 0 : room / (1 + (seed + i) % 9) - 16};
     }
 }
 
@@ -45,20 +45,21 @@ static void lay_out(uint64_t seed, unsigned count, mpath_kernel_piece_t *pieces)
 static void exchange(mpath_peer_again_t *again, uint64_t seed, unsigned count, unsigned ctas)
 {
     static unsigned char source[MIB], expected[MIB], found[MIB];
-    mpath_kernel_piece_t pieces[PIECES_MOST];
+    mpath_kernel_fragment_t fragments[FRAGMENTS_MOST];
     mpath_mark_t mark;
     mpath_kernel_word_t done = {.address = mpath_pinned_device(&pinned, flag), .value = ++calls};
     mpath_launch_copy_t launch;
 
-    lay_out(seed, count, pieces);
+    lay_out(seed, count, fragments);
     launch = (mpath_launch_copy_t){
-        .pieces = pieces, .pieces_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
+        .fragments = fragments, .fragments_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
     gpu_pattern_write(from.address, MIB, calls);
     gpu_memory_read(from.address, source, MIB);
     memset(expected, 0xee, MIB);
     gpu_memory_write(to.address, expected, MIB);
     for (unsigned i = 0; i < count; i++) {
-        memcpy(expected + (pieces[i].target - to.address), source + (pieces[i].source - from.address), pieces[i].bytes);
+        memcpy(expected + (fragments[i].target - to.address), source + (fragments[i].source - from.address),
+               fragments[i].bytes);
     }
     assert_int_equal(mpath_peer_again_launch(again, stream, &launch, &number), MPATH_OK);
     assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
@@ -97,9 +98,9 @@ static void test_again(void **state)
         }
     }
     exchange(again, 3, 8, 0);
-    exchange(again, 4, PIECES_MOST, 0); /* too many for a repeat */
-    exchange(again, 4, PIECES_MOST, 0);
-    exchange(again, 4, PIECES_MOST, 0);
+    exchange(again, 4, FRAGMENTS_MOST, 0); /* too many for a repeat */
+    exchange(again, 4, FRAGMENTS_MOST, 0);
+    exchange(again, 4, FRAGMENTS_MOST, 0);
     mpath_peer_again_destroy(again);
 }
 

@@ -62,20 +62,20 @@ static void write_to_memory_that_is_not_registered(void)
 static void kernel_on_pageable_memory(void)
 {
     char bytes[64];
-    mpath_kernel_piece_t piece = {.target = memory.address, .source = (uint64_t)(uintptr_t)bytes, .bytes = 64};
+    mpath_kernel_fragment_t fragment = {.target = memory.address, .source = (uint64_t)(uintptr_t)bytes, .bytes = 64};
 
-    mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = &piece, .pieces_count = 1});
+    mpath_launch_copy(stream, &(mpath_launch_copy_t){.fragments = &fragment, .fragments_count = 1});
     synchronize();
 }
 
 static void kernel_without_peer_access(void)
 {
-    mpath_kernel_piece_t piece = {.target = memory.address, .bytes = 64};
+    mpath_kernel_fragment_t fragment = {.target = memory.address, .bytes = 64};
     gpu_memory_t other;
 
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 1, KIB, 0, &other);
-    piece.source = other.address;
-    mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = &piece, .pieces_count = 1});
+    fragment.source = other.address;
+    mpath_launch_copy(stream, &(mpath_launch_copy_t){.fragments = &fragment, .fragments_count = 1});
     synchronize();
 }
 

@@ -12,14 +12,14 @@
 
 static void copy_by_kernel(mpath_gpu_t *gpu, uint64_t to, uint64_t from, size_t bytes)
 {
-    mpath_kernel_piece_t piece = {.target = to, .source = from, .bytes = bytes};
+    mpath_kernel_fragment_t fragment = {.target = to, .source = from, .bytes = bytes};
     mpath_stream_t *stream;
     mpath_mark_t mark;
 
     assert_int_equal(mpath_stream_get(gpu, 1, &stream), MPATH_OK);
-    assert_int_equal(
-        mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = &piece, .pieces_count = 1, .mark_p = &mark}),
-        MPATH_OK);
+    assert_int_equal(mpath_launch_copy(
+                         stream, &(mpath_launch_copy_t){.fragments = &fragment, .fragments_count = 1, .mark_p = &mark}),
+                     MPATH_OK);
     assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_OK);
 }
 

@@ -19,7 +19,7 @@
 static void check_works(mpath_gpu_t *gpu, uint64_t seed)
 {
     int device = mpath_gpu_info_of(gpu)->ordinal;
-    mpath_kernel_piece_t piece;
+    mpath_kernel_fragment_t fragment;
     mpath_stream_t *stream;
     gpu_memory_t from, to;
     mpath_mark_t mark;
@@ -30,11 +30,12 @@ static void check_works(mpath_gpu_t *gpu, uint64_t seed)
     gpu_copy(gpu, to.address, from.address, MIB);
     assert_int_equal(gpu_pattern_check(to.address, MIB, seed), 0);
     if (gpu_has_kernels(gpu)) {
-        piece = (mpath_kernel_piece_t){.target = to.address, .source = from.address, .bytes = MIB};
+        fragment = (mpath_kernel_fragment_t){.target = to.address, .source = from.address, .bytes = MIB};
         gpu_pattern_write(from.address, MIB, seed + 1);
         assert_int_equal(mpath_stream_get(gpu, 1, &stream), MPATH_OK);
         assert_int_equal(
-            mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = &piece, .pieces_count = 1, .mark_p = &mark}),
+            mpath_launch_copy(stream,
+                              &(mpath_launch_copy_t){.fragments = &fragment, .fragments_count = 1, .mark_p = &mark}),
             MPATH_OK);
         assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_OK);
         assert_int_equal(gpu_pattern_check(to.address, MIB, seed + 1), 0);
@@ -124,14 +125,14 @@ static void test_memory_and_registered_memory(void **state)
 }
 
 /* Memory of another process, which the ended context had open. */
-static void check_import(const owner_t *owner, mpath_memory_kind_t kind, int pieces)
+static void check_import(const owner_t *owner, mpath_memory_kind_t kind, int fragments)
 {
     mpath_gpu_t *gpu = gpu_of(0);
     mpath_import_t *import;
     gpu_memory_t mine;
     answer_t answer;
 
-    answer = owner_tell(owner, (order_t){'a', kind, 0, pieces, 3 * MIB + 40, 7, 0});
+    answer = owner_tell(owner, (order_t){'a', kind, 0, fragments, 3 * MIB + 40, 7, 0});
     assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
     mpath_import_put(import);
     gpu_application_resets(0);

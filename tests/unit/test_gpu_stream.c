@@ -262,29 +262,29 @@ static void launch(mpath_stream_t *stream, const mpath_launch_copy_t *copy)
 
 #define FIELD (3 * MIB)
 
-/* The pieces, in the order of their targets, and nothing else have come: `host` and `source` are copies of both sides. */
-static void check_field(const mpath_kernel_piece_t *pieces, unsigned count, uint64_t to, uint64_t from,
+/* The fragments, in the order of their targets, and nothing else have come: `host` and `source` are copies of both sides. */
+static void check_field(const mpath_kernel_fragment_t *fragments, unsigned count, uint64_t to, uint64_t from,
                         const unsigned char *host, const unsigned char *source)
 {
     uint64_t at = 0, i;
 
     for (unsigned number = 0; number < count; number++) {
-        const uint64_t begin = pieces[number].target - to, end = begin + pieces[number].bytes;
+        const uint64_t begin = fragments[number].target - to, end = begin + fragments[number].bytes;
 
         for (; at < begin; at++) {
             assert_int_equal(host[at], 0xee);
         }
         for (i = 0; at < end; at++, i++) {
-            if (host[at] != source[pieces[number].source - from + i]) {
-                fail_msg("piece of %llu bytes from alignment %llu to %llu: byte %llu is wrong",
-                         (unsigned long long)pieces[number].bytes, (unsigned long long)pieces[number].source % 16,
+            if (host[at] != source[fragments[number].source - from + i]) {
+                fail_msg("fragment of %llu bytes from alignment %llu to %llu: byte %llu is wrong",
+                         (unsigned long long)fragments[number].bytes, (unsigned long long)fragments[number].source % 16,
                          (unsigned long long)begin % 16, (unsigned long long)i);
             }
         }
     }
     for (; at < FIELD; at++) {
         if (host[at] != 0xee) {
-            fail_msg("byte %llu behind the last piece was written", (unsigned long long)at);
+            fail_msg("byte %llu behind the last fragment was written", (unsigned long long)at);
         }
     }
 }
@@ -294,7 +294,7 @@ static void test_kernel_alignments_and_lengths(void **state)
 {
     static const uint64_t lengths[] = {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 513, 4096, 66000, 300001};
     mpath_stream_t *stream          = stream_of(0, 0);
-    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX];
+    mpath_kernel_fragment_t fragments[MPATH_KERNEL_FRAGMENTS_MAX];
     unsigned shift, length, count, checked = 0;
     unsigned char *host, *source;
     gpu_memory_t from, to;
@@ -317,21 +317,22 @@ static void test_kernel_alignments_and_lengths(void **state)
         gpu_memory_fill(to.address, 0xee, FIELD);
         at = 0;
         for (length = 0, count = 0; length < sizeof(lengths) / sizeof(lengths[0]); length++, count++) {
-            pieces[count] = (mpath_kernel_piece_t){.target = to.address + at + target_shift,
-                                                   .source = from.address + FIELD / 2 - at / 2 + source_shift,
-                                                   .bytes  = lengths[length]};
-            pieces[count].source &= ~UINT64_C(15);
-            pieces[count].source += source_shift;
+            fragments[count] = (mpath_kernel_fragment_t){.target = to.address + at + target_shift,
+                                                         .source = from.address + FIELD / 2 - at / 2 + source_shift,
+                                                         .bytes  = lengths[length]};
+            fragments[count].source &= ~UINT64_C(15);
+            fragments[count].source += source_shift;
             at += (lengths[length] + 64 + 15) / 16 * 16;
         }
         if (shift % 2 == 0) {
-            launch(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = count, .ctas = shift % 7});
-        } else { /* few pieces have a kernel of their own */
-            launch(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = shift % 7});
-            launch(stream, &(mpath_launch_copy_t){.pieces = pieces + 8, .pieces_count = count - 8, .ctas = shift % 7});
+            launch(stream, &(mpath_launch_copy_t){.fragments = fragments, .fragments_count = count, .ctas = shift % 7});
+        } else { /* few fragments have a kernel of their own */
+            launch(stream, &(mpath_launch_copy_t){.fragments = fragments, .fragments_count = 8, .ctas = shift % 7});
+            launch(stream,
+                   &(mpath_launch_copy_t){.fragments = fragments + 8, .fragments_count = count - 8, .ctas = shift % 7});
         }
         gpu_memory_read(to.address, host, FIELD);
-        check_field(pieces, count, to.address, from.address, host, source);
+        check_field(fragments, count, to.address, from.address, host, source);
         checked += count;
     }
     assert_int_equal(checked, 52 * sizeof(lengths) / sizeof(lengths[0]));
@@ -341,11 +342,11 @@ static void test_kernel_alignments_and_lengths(void **state)
     free(source);
 }
 
-/* More pieces than one launch takes, one of them large; flags only when all have landed. */
-static void test_kernel_many_pieces_and_flags(void **state)
+/* More fragments than one launch takes, one of them large; flags only when all have landed. */
+static void test_kernel_many_fragments_and_flags(void **state)
 {
-    enum { MANY = 3 * MPATH_KERNEL_PIECES_MAX + 5 };
-    static mpath_kernel_piece_t pieces[MANY];
+    enum { MANY = 3 * MPATH_KERNEL_FRAGMENTS_MAX + 5 };
+    static mpath_kernel_fragment_t fragments[MANY];
     mpath_stream_t *stream = stream_of(0, 1);
     mpath_kernel_word_t flags[3];
     mpath_pinned_t pinned;
@@ -363,8 +364,9 @@ static void test_kernel_many_pieces_and_flags(void **state)
     assert_int_equal(mpath_pinned_alloc(gpu_of(0), 4096, &pinned), MPATH_OK);
     words = pinned.base;
     for (index = 0; index < MANY; index++) {
-        bytes         = (index == 7) ? 5 * MIB + 3 : (uint64_t)(index * 37 % 4001);
-        pieces[index] = (mpath_kernel_piece_t){.target = to.address + at, .source = from.address + at, .bytes = bytes};
+        bytes            = (index == 7) ? 5 * MIB + 3 : (uint64_t)(index * 37 % 4001);
+        fragments[index] = (mpath_kernel_fragment_t){
+            .target = to.address + at, .source = from.address + at, .bytes = bytes};
         at += bytes;
     }
     assert_true(at < from.bytes);
@@ -374,14 +376,15 @@ static void test_kernel_many_pieces_and_flags(void **state)
             flags[index] = (mpath_kernel_word_t){.address = mpath_pinned_device(&pinned, &words[16 * index]),
                                                  .value   = round + (uint64_t)index};
         }
-        launch(stream, &(mpath_launch_copy_t){
-                           .pieces = pieces, .pieces_count = MANY, .flags = flags, .flags_count = 3, .ctas = 16});
+        launch(stream,
+               &(mpath_launch_copy_t){
+                   .fragments = fragments, .fragments_count = MANY, .flags = flags, .flags_count = 3, .ctas = 16});
         for (index = 0; index < 3; index++) {
             assert_int_equal(words[16 * index], round + (uint64_t)index);
         }
         assert_int_equal(gpu_pattern_check(to.address, at, round), 0);
     }
-    /* No piece at all still writes its flags. */
+    /* No fragment at all still writes its flags. */
     flags[0].value = 99;
     launch(stream, &(mpath_launch_copy_t){.flags = flags, .flags_count = 1});
     assert_int_equal(words[0], 99);
@@ -435,7 +438,7 @@ int main(int count, char **words)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_staging_through_registered_memory),
         cmocka_unit_test(test_kernel_alignments_and_lengths),
-        cmocka_unit_test(test_kernel_many_pieces_and_flags),
+        cmocka_unit_test(test_kernel_many_fragments_and_flags),
         cmocka_unit_test(test_without_kernels),
     };
 

@@ -14,8 +14,8 @@
 /* Of device memory, on each GPU. */
 #define COUNTERS_BYTES (MPATH_GPU_STREAMS_ALL * sizeof(mpath_kernel_counters_t))
 
-/* Small pieces in one CTA follow each other, each for the time of a trip over the link. */
-#define LAUNCH_CTAS_FOR_PIECES 16
+/* Small fragments in one CTA follow each other, each for the time of a trip over the link. */
+#define LAUNCH_CTAS_FOR_FRAGMENTS 16
 
 _Static_assert(sizeof(mpath_kernel_copy_t) <= 4096, "arguments of a kernel");
 
@@ -163,40 +163,40 @@ typedef union launch_copy_arguments {
     mpath_kernel_copy_few_t few;
 } launch_copy_arguments_t;
 
-static uint64_t launch_bytes(const mpath_kernel_piece_t *pieces, unsigned count)
+static uint64_t launch_bytes(const mpath_kernel_fragment_t *fragments, unsigned count)
 {
     uint64_t bytes = 0;
 
     for (unsigned index = 0; index < count; index++) {
-        bytes += pieces[index].bytes;
+        bytes += fragments[index].bytes;
     }
     return bytes;
 }
 
-/* CTAs for so many bytes in `count` pieces; at most `most`, if that is not 0. */
+/* CTAs for so many bytes in `count` fragments; at most `most`, if that is not 0. */
 static unsigned launch_ctas(const mpath_gpu_t *gpu, uint64_t bytes, unsigned count, unsigned most)
 {
     unsigned ctas = copy_ctas(gpu, bytes);
 
     if (ctas < count) {
-        ctas = (count < LAUNCH_CTAS_FOR_PIECES) ? count : LAUNCH_CTAS_FOR_PIECES;
+        ctas = (count < LAUNCH_CTAS_FOR_FRAGMENTS) ? count : LAUNCH_CTAS_FOR_FRAGMENTS;
     }
     return ((most > 0) && (most < ctas)) ? most : ctas;
 }
 
-/* One launch of up to MPATH_KERNEL_PIECES_MAX pieces, in the context. */
+/* One launch of up to MPATH_KERNEL_FRAGMENTS_MAX fragments, in the context. */
 static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launch_copy_t *launch, unsigned first,
                                        unsigned count)
 {
-    const int few = (count <= MPATH_KERNEL_PIECES_FEW) && (launch->flags_count < MPATH_KERNEL_FLAGS_FEW);
+    const int few = (count <= MPATH_KERNEL_FRAGMENTS_FEW) && (launch->flags_count < MPATH_KERNEL_FLAGS_FEW);
     launch_copy_arguments_t arguments;
     mpath_kernel_control_t control;
     mpath_kernel_word_t *flags = few ? arguments.few.flags : arguments.many.flags;
-    const uint64_t bytes       = launch_bytes(launch->pieces + first, count);
+    const uint64_t bytes       = launch_bytes(launch->fragments + first, count);
     const unsigned ctas        = launch_ctas(stream->gpu, bytes, count, launch->ctas);
 
     mpath_launch_control(stream, ctas, &control);
-    if (first + count == launch->pieces_count) {
+    if (first + count == launch->fragments_count) {
         control.flags_count = launch->flags_count;
         if (launch->flags_count > 0) {
             memcpy(flags, launch->flags, launch->flags_count * sizeof(*launch->flags));
@@ -206,20 +206,20 @@ static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launc
         }
     }
     if (count > 0) {
-        memcpy(few ? arguments.few.pieces : arguments.many.pieces, launch->pieces + first,
-               count * sizeof(*launch->pieces));
+        memcpy(few ? arguments.few.fragments : arguments.many.fragments, launch->fragments + first,
+               count * sizeof(*launch->fragments));
     }
     if (few) {
-        arguments.few.control      = control;
-        arguments.few.bytes        = bytes;
-        arguments.few.pieces_count = count;
-        arguments.few.reserved     = 0;
+        arguments.few.control         = control;
+        arguments.few.bytes           = bytes;
+        arguments.few.fragments_count = count;
+        arguments.few.reserved        = 0;
         return launch_counted(stream, stream->gpu->copy_few_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
     }
-    arguments.many.control      = control;
-    arguments.many.bytes        = bytes;
-    arguments.many.pieces_count = count;
-    arguments.many.reserved     = 0;
+    arguments.many.control         = control;
+    arguments.many.bytes           = bytes;
+    arguments.many.fragments_count = count;
+    arguments.many.reserved        = 0;
     return launch_counted(stream, stream->gpu->copy_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
 }
 
@@ -240,13 +240,13 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
         return status;
     }
     do {
-        count = launch->pieces_count - first;
-        if (count > MPATH_KERNEL_PIECES_MAX) {
-            count = MPATH_KERNEL_PIECES_MAX;
+        count = launch->fragments_count - first;
+        if (count > MPATH_KERNEL_FRAGMENTS_MAX) {
+            count = MPATH_KERNEL_FRAGMENTS_MAX;
         }
         status = launch_copy_some(stream, launch, first, count);
         first += count;
-    } while ((status == MPATH_OK) && (first < launch->pieces_count));
+    } while ((status == MPATH_OK) && (first < launch->fragments_count));
     if ((status == MPATH_OK) && (launch->mark_p != NULL) && !stream->gpu->has_values) {
         status = mpath_stream_mark(stream, launch->mark_p);
     }
@@ -257,11 +257,11 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
 mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch, mpath_device_ptr_t number,
                                  mpath_repeat_t **repeat_p)
 {
-    const uint64_t bytes = launch_bytes(launch->pieces, launch->pieces_count);
-    const unsigned ctas  = launch_ctas(stream->gpu, bytes, launch->pieces_count, launch->ctas);
+    const uint64_t bytes = launch_bytes(launch->fragments, launch->fragments_count);
+    const unsigned ctas  = launch_ctas(stream->gpu, bytes, launch->fragments_count, launch->ctas);
     mpath_kernel_copy_again_t arguments;
 
-    if (!mpath_kernels_usable(stream->gpu) || (launch->pieces_count > MPATH_KERNEL_PIECES_FEW) ||
+    if (!mpath_kernels_usable(stream->gpu) || (launch->fragments_count > MPATH_KERNEL_FRAGMENTS_FEW) ||
         (launch->flags_count != 1) || (launch->mark_p != NULL)) {
         return MPATH_ERR_UNSUPPORTED;
     }
@@ -270,9 +270,9 @@ mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy
         .counters = mpath_launch_counters(stream), .flags_count = 1, .ctas = ctas};
     arguments.bytes            = bytes;
     arguments.number           = number;
-    arguments.pieces_count     = launch->pieces_count;
+    arguments.fragments_count  = launch->fragments_count;
     arguments.flags[0].address = launch->flags[0].address;
-    memcpy(arguments.pieces, launch->pieces, launch->pieces_count * sizeof(*launch->pieces));
+    memcpy(arguments.fragments, launch->fragments, launch->fragments_count * sizeof(*launch->fragments));
     return mpath_repeat_create(stream, stream->gpu->copy_again_kernel, &arguments, ctas, MPATH_KERNEL_THREADS,
                                repeat_p);
 }

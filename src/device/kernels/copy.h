@@ -2,12 +2,12 @@
 /*
  * mpath's kernels. A build without nvcc has none: mpath_kernels_usable() is 0 and everything goes through copy engines.
  *
- * mpath_launch_copy() is one launch for many pieces of any size and alignment. The work is divided over the CTAs by
- * bytes, not by piece, so one long piece among short ones keeps all of them busy. When all bytes are visible to the
+ * mpath_launch_copy() is one launch for many fragments of any size and alignment. The work is divided over the CTAs by
+ * bytes, not by fragment, so one long fragment among short ones keeps all of them busy. When all bytes are visible to the
  * whole system, the last CTA writes the flags.
  *
- * Seen on an H200, enqueue to mark seen by the host: 10 us without pieces, 11 us for 8 x 64 KiB to a peer; a copy
- * engine takes 8 us for one copy, 2 us of which the host spends enqueuing. Misaligned pieces run at 260 to 310 instead
+ * Seen on an H200, enqueue to mark seen by the host: 10 us without fragments, 11 us for 8 x 64 KiB to a peer; a copy
+ * engine takes 8 us for one copy, 2 us of which the host spends enqueuing. Misaligned fragments run at 260 to 310 instead
  * of 366 GB/s.
  */
 #ifndef MPATH_DEVICE_KERNELS_COPY_H
@@ -22,8 +22,8 @@
 int mpath_kernels_usable(mpath_gpu_t *gpu);
 
 typedef struct mpath_launch_copy {
-    const mpath_kernel_piece_t *pieces;
-    unsigned pieces_count; /* any number; more than MPATH_KERNEL_PIECES_MAX take several launches */
+    const mpath_kernel_fragment_t *fragments;
+    unsigned fragments_count; /* any number; more than MPATH_KERNEL_FRAGMENTS_MAX take several launches */
     const mpath_kernel_word_t *flags;
     unsigned flags_count; /* at most MPATH_KERNEL_FLAGS_MAX - 1 */
     unsigned ctas;        /* upper limit; 0: as many as the bytes are worth */
@@ -35,7 +35,7 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
 
 /*
  * The same launch, to be started often: no mark, one flag, which gets what the word of host memory at
- * `number` holds instead of the flag's value; at most MPATH_KERNEL_PIECES_FEW pieces. MPATH_ERR_UNSUPPORTED, silent:
+ * `number` holds instead of the flag's value; at most MPATH_KERNEL_FRAGMENTS_FEW fragments. MPATH_ERR_UNSUPPORTED, silent:
  * not this one, or as mpath_repeat_create().
  */
 mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch, mpath_device_ptr_t number,

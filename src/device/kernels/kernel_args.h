@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 #define MPATH_KERNEL_THREADS 512
-#define MPATH_KERNEL_PIECES_MAX 96
+#define MPATH_KERNEL_FRAGMENTS_MAX 96
 #define MPATH_KERNEL_FLAGS_MAX 32
 
 /* Bytes to copy. */
-typedef struct mpath_kernel_piece {
+typedef struct mpath_kernel_fragment {
     uint64_t target, source, bytes;
-} mpath_kernel_piece_t;
+} mpath_kernel_fragment_t;
 
 /* A 64-bit word to be written, aligned to 8. */
 typedef struct mpath_kernel_word {
@@ -42,23 +42,23 @@ typedef struct mpath_kernel_control {
 
 typedef struct mpath_kernel_copy {
     mpath_kernel_control_t control;
-    uint64_t bytes; /* of all pieces */
-    uint32_t pieces_count, reserved;
+    uint64_t bytes; /* of all fragments */
+    uint32_t fragments_count, reserved;
     mpath_kernel_word_t flags[MPATH_KERNEL_FLAGS_MAX]; /* the last one is written after the others */
-    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX];
+    mpath_kernel_fragment_t fragments[MPATH_KERNEL_FRAGMENTS_MAX];
 } mpath_kernel_copy_t;
 
-/* The same for few pieces: arguments are copied on each launch. */
+/* The same for few fragments: arguments are copied on each launch. */
 #define MPATH_KERNEL_COPY_FEW "mpath_kernel_copy_few"
-#define MPATH_KERNEL_PIECES_FEW 12
+#define MPATH_KERNEL_FRAGMENTS_FEW 12
 #define MPATH_KERNEL_FLAGS_FEW 8
 
 typedef struct mpath_kernel_copy_few {
     mpath_kernel_control_t control;
     uint64_t bytes;
-    uint32_t pieces_count, reserved;
+    uint32_t fragments_count, reserved;
     mpath_kernel_word_t flags[MPATH_KERNEL_FLAGS_FEW];
-    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
+    mpath_kernel_fragment_t fragments[MPATH_KERNEL_FRAGMENTS_FEW];
 } mpath_kernel_copy_few_t;
 
 /* The same for a launch that repeats (device/graph.h): its flag gets what `number` holds. */
@@ -68,9 +68,9 @@ typedef struct mpath_kernel_copy_again {
     mpath_kernel_control_t control; /* counters, flags_count and ctas; the rest is 0 */
     uint64_t bytes;
     uint64_t number; /* address of a word of host memory */
-    uint32_t pieces_count, reserved;
+    uint32_t fragments_count, reserved;
     mpath_kernel_word_t flags[1]; /* the value is 0 */
-    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
+    mpath_kernel_fragment_t fragments[MPATH_KERNEL_FRAGMENTS_FEW];
 } mpath_kernel_copy_again_t;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The copy kernel: many pieces of any length and alignment, divided over the CTAs by bytes. Reductions come beside it,
+ * The copy kernel: many fragments of any length and alignment, divided over the CTAs by bytes. Reductions come beside it,
  * in files of their own, included at the end: nvcc makes one image of this file.
  */
 #include <cstddef>
@@ -136,22 +136,22 @@ template <typename arguments_t> static __device__ __forceinline__ void copy_shar
     const uint64_t end    = grains * (blockIdx.x + 1) / gridDim.x * COPY_GRAIN;
     uint64_t at           = 0;
 
-    for (uint32_t index = 0; (index < arguments.pieces_count) && (at < end); index++) {
-        const mpath_kernel_piece_t &piece = arguments.pieces[index];
-        const uint64_t next               = at + piece.bytes;
+    for (uint32_t index = 0; (index < arguments.fragments_count) && (at < end); index++) {
+        const mpath_kernel_fragment_t &fragment = arguments.fragments[index];
+        const uint64_t next                     = at + fragment.bytes;
 
         if (next > begin) {
             const uint64_t from = (begin > at) ? begin - at : 0;
-            const uint64_t to   = (end < next) ? end - at : piece.bytes;
+            const uint64_t to   = (end < next) ? end - at : fragment.bytes;
 
-            copy_range(reinterpret_cast<char *>(piece.target) + from, reinterpret_cast<const char *>(piece.source) + from,
-                       to - from);
+            copy_range(reinterpret_cast<char *>(fragment.target) + from,
+                       reinterpret_cast<const char *>(fragment.source) + from, to - from);
         }
         at = next;
     }
 }
 
-template <typename arguments_t> static __device__ __forceinline__ void copy_pieces(const arguments_t &arguments)
+template <typename arguments_t> static __device__ __forceinline__ void copy_fragments(const arguments_t &arguments)
 {
     copy_share(arguments);
     kernel_end(arguments.control, arguments.flags);
@@ -160,13 +160,13 @@ template <typename arguments_t> static __device__ __forceinline__ void copy_piec
 extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
     mpath_kernel_copy(KERNEL_ARGUMENTS(mpath_kernel_copy_t))
 {
-    copy_pieces(arguments);
+    copy_fragments(arguments);
 }
 
 extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
     mpath_kernel_copy_few(KERNEL_ARGUMENTS(mpath_kernel_copy_few_t))
 {
-    copy_pieces(arguments);
+    copy_fragments(arguments);
 }
 
 extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)

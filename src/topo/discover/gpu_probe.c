@@ -91,9 +91,9 @@ static void gpu_release(probe_gpu_t *gpu)
 
 static mpath_status_t copy_enqueue(prober_t *prober, const probe_copy_t *copy)
 {
-    const mpath_kernel_piece_t piece = {.target = copy->target, .source = copy->source, .bytes = copy->bytes};
-    const mpath_launch_copy_t launch = {.pieces = &piece, .pieces_count = 1};
-    mpath_stream_t *stream           = prober->gpus[copy->gpu].streams[copy->stream];
+    const mpath_kernel_fragment_t fragment = {.target = copy->target, .source = copy->source, .bytes = copy->bytes};
+    const mpath_launch_copy_t launch       = {.fragments = &fragment, .fragments_count = 1};
+    mpath_stream_t *stream                 = prober->gpus[copy->gpu].streams[copy->stream];
 
     return copy->by_kernel ? mpath_launch_copy(stream, &launch)
                            : mpath_stream_copy(stream, copy->target, copy->source, copy->bytes);
