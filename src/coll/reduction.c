@@ -721,7 +721,7 @@ static mpath_status_t symmetric_share(mpath_symmetric_t *symmetric, mpath_operat
     mpath_status_t status;
 
     mpath_record_phase(record, operation, MPATH_RECORD_MOVE, start_ns);
-    job->in_steps = job->gpus == NULL && mpath_share_in_steps(symmetric->share, job->flags, bytes);
+    job->in_steps = mpath_share_in_steps(symmetric->share, job->flags, bytes);
     status        = open_rails(symmetric, job);
     if (status == MPATH_DECLINED) {
         return decline(symmetric, mpath_share_obstacle(symmetric->share));

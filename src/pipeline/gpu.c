@@ -169,14 +169,36 @@ static int clip(share_run_t *run, range_t range)
     return 1;
 }
 
-/* Where the result of a node's part begins, in the arena. */
-static mpath_device_ptr_t result_of(mpath_share_t *share, const share_cut_t *cut, int node)
+/* The elements of a run that lie one behind the other in a slot, from its place `at` in the segment on; the run goes on behind them. */
+static int next_in_slot(const mpath_share_t *share, const share_cut_t *cut, int node, share_run_t *run,
+                        share_run_t *here, uint64_t *at_p)
 {
-    const char *part = (node == share->node)
-                           ? share_own_result(share, cut->segment)
-                           : share_input(share, cut->segment, 0) + cut->at[node] * share->job->element_bytes;
+    if (run->count == 0) {
+        return 0;
+    }
+    *here = *run;
+    *at_p = mpath_share_spot(share, cut, node, run->in_segment - cut->at[node], &here->count);
+    run->in_block += here->count;
+    run->in_segment += here->count;
+    run->count -= here->count;
+    return 1;
+}
 
-    return in_arena(share, part);
+/* Where the node's sum of an element lies, or its own data, and at last the result. */
+static mpath_device_ptr_t in_slot(const mpath_share_t *share, const share_cut_t *cut, uint64_t at)
+{
+    return in_arena(share, share_input(share, cut->segment, 0) + at * share->job->element_bytes);
+}
+
+/* The same of a result, which of the own part may lie elsewhere. */
+static mpath_device_ptr_t result_of(mpath_share_t *share, const share_cut_t *cut, int node, const share_run_t *here,
+                                    uint64_t at)
+{
+    if (node != share->node || share->job->in_steps) {
+        return in_slot(share, cut, at);
+    }
+    return in_arena(share, share_own_result(share, cut->segment)) +
+           (here->in_segment - cut->at[node]) * share->job->element_bytes;
 }
 
 /* -- segments that the GPU works on -- */
@@ -342,20 +364,22 @@ static mpath_status_t publish_start(mpath_share_t *share, uint64_t k, mpath_mark
 {
     const mpath_share_job_t *job = share->job;
     const share_cut_t *cut       = mpath_share_cut(share, k);
-    mpath_device_ptr_t input     = in_arena(share, share_input(share, k, 0));
     mpath_device_ptr_t mine      = share->gpu->buffers[SHARE_GPU_SEND][share->local_rank];
     mpath_status_t status        = MPATH_OK;
-    share_run_t run              = {0};
+    share_run_t run              = {0}, rest, here;
     int copies                   = 0;
+    uint64_t at;
 
     *mark_p = 0;
     mpath_gpu_coll_lock();
     while ((status == MPATH_OK) && mpath_share_run_next(share, cut, share->node, &run)) {
-        if (run.rank == share->me) {
-            status = mpath_stream_copy(share->gpu->to_host, input + run.in_segment * job->element_bytes,
-                                       mine + job->send_offsets[run.rank] + run.in_block * job->element_bytes,
-                                       run.count * job->element_bytes);
-            share->stats.engine_bytes += run.count * job->element_bytes;
+        rest = run;
+        while ((run.rank == share->me) && (status == MPATH_OK) &&
+               next_in_slot(share, cut, share->node, &rest, &here, &at)) {
+            status = mpath_stream_copy(share->gpu->to_host, in_slot(share, cut, at),
+                                       mine + job->send_offsets[run.rank] + here.in_block * job->element_bytes,
+                                       here.count * job->element_bytes);
+            share->stats.engine_bytes += here.count * job->element_bytes;
             copies++;
         }
     }
@@ -412,13 +436,12 @@ static void add_receivers(const mpath_share_t *share, const share_run_t *here, m
     }
 }
 
-/* The sum of a run over the node: what is kept of it waits where its result is to be. */
-static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here)
+/* The sum of a run over the node, to its place in the slot: what is kept of it waits where its result is to be. */
+static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here, uint64_t at)
 {
     mpath_share_t *share        = batch->share;
     uint64_t element            = share->job->element_bytes;
     uint64_t offset             = share->job->send_offsets[here->rank] + here->in_block * element;
-    const char *sum             = share_input(share, cut->segment, 0) + here->in_segment * element;
     int keeps                   = share->gpu->keeps && (node == share->node);
     mpath_kernel_reduce_t piece = {.first = (uint32_t)share->local_rank};
 
@@ -426,7 +449,7 @@ static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, c
         piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
     }
     if (!keeps) {
-        piece.targets[piece.targets_count++] = in_arena(share, sum);
+        piece.targets[piece.targets_count++] = in_slot(share, cut, at);
     } else if (share_has(share, MPATH_SHARE_GATHER)) {
         piece.targets[piece.targets_count++] = in_receiver(share, share->local_rank, here);
     } else {
@@ -447,10 +470,11 @@ static mpath_status_t reduce_start(mpath_share_t *share, uint64_t k, mpath_mark_
         share_run_t run = {0};
 
         while (mpath_share_run_next(share, cut, node, &run)) {
-            share_run_t here = run;
+            share_run_t rest = run, here;
+            uint64_t at;
 
-            if (clip(&here, slice)) {
-                reduce_add(&batch, cut, node, &here);
+            while (clip(&rest, slice) && next_in_slot(share, cut, node, &rest, &here, &at)) {
+                reduce_add(&batch, cut, node, &here, at);
             }
         }
     }
@@ -510,7 +534,7 @@ static void combine_add(share_batch_t *batch, const share_cut_t *cut, int keeper
         piece.sources[piece.sources_count++] = kept ? in_receiver(share, keeper, here) : in_arena(share, data);
     }
     if (share_has(share, MPATH_SHARE_GATHER) || !share->gpu->hands_out) {
-        piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
+        piece.targets[piece.targets_count++] = result_of(share, cut, share->node, here, here->in_segment);
     }
     if (share->gpu->hands_out) {
         add_receivers(share, here, &piece);
@@ -559,14 +583,13 @@ int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link)
     return landed(share, flight, share->gpu->from_host, &link->combined);
 }
 
-/* A piece of the result in all receive buffers that get it: `here` lies in the part of a node that begins at `part`. */
-static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, mpath_device_ptr_t part,
-                     const share_run_t *here)
+/* A piece of the result, from its place in the slot, in all receive buffers that get it. */
+static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here, uint64_t at)
 {
     uint64_t element            = batch->share->job->element_bytes;
     mpath_kernel_reduce_t piece = {0};
 
-    piece.sources[piece.sources_count++] = part + (here->in_segment - cut->at[node]) * element;
+    piece.sources[piece.sources_count++] = result_of(batch->share, cut, node, here, at);
     add_receivers(batch->share, here, &piece);
     share_batch_add(batch, &piece, here->count * element);
 }
@@ -595,10 +618,12 @@ static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mar
         share_run_t run = {0};
 
         while ((range.from < range.to) && mpath_share_run_next(share, cut, node, &run)) {
-            share_run_t here = run;
+            share_run_t rest = run, here;
+            uint64_t at;
 
-            if ((to_all || (run.rank == share->me)) && clip(&here, range)) {
-                copy_add(&batch, cut, node, result_of(share, cut, node), &here);
+            while ((to_all || (run.rank == share->me)) && clip(&rest, range) &&
+                   next_in_slot(share, cut, node, &rest, &here, &at)) {
+                copy_add(&batch, cut, node, &here, at);
             }
         }
     }

@@ -92,10 +92,10 @@ struct share_gpu {
     mpath_owners_t owners; /* pipeline/gpu_memory.c */
 };
 
-/* More nodes than a kernel has sources are combined by the host, where the arena is. */
+/* In steps, and of more nodes than a kernel has sources, the host combines, where the arena is. */
 static inline int share_gpu_combines(const mpath_share_t *share)
 {
-    return (share->job->gpus != NULL) && (share->num_nodes <= SHARE_GPU_RANKS);
+    return (share->job->gpus != NULL) && !share->job->in_steps && (share->num_nodes <= SHARE_GPU_RANKS);
 }
 
 /* Bytes of the cells. */

@@ -62,7 +62,7 @@ typedef struct mpath_share_job {
     const uint64_t *recv_offsets;
     int own_in_place; /* this rank's own block is in the receive buffer already (without REDUCE only) */
     int settles;      /* the ranks end the call together by mpath_failover_settle() */
-    int in_steps;     /* mpath_share_in_steps(), of the whole call; host memory only */
+    int in_steps;     /* mpath_share_in_steps(), of the whole call */
     mpath_reduce_t reduce;
     void *reduce_argument;
     const mpath_share_gpus_t *gpus; /* NULL: host memory on all ranks */
@@ -106,7 +106,7 @@ void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps, mpat
 int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
 
 /*
- * Whether a call of `bytes` in total on host memory goes in steps, by predicted time. The same on all ranks, and with what
+ * Whether a call of `bytes` in total goes in steps, by predicted time. The same on all ranks, and with what
  * is left of the rails when some have failed: the order of combination follows from it.
  */
 int mpath_share_in_steps(const mpath_share_t *share, unsigned flags, uint64_t bytes);

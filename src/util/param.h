@@ -171,7 +171,7 @@ typedef struct mpath_settings {
     int allgather_algorithm;
     /* Whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */
     uint64_t symmetric_min_bytes;
-    int steps_nodes; /* reductions and gathers on host memory go in steps between so many nodes; 0: by predicted time */
+    int steps_nodes;        /* reductions and gathers go in steps between so many nodes; 0: by predicted time */
     int deterministic;      /* reductions keep their order of combination whatever fails */
     int adapt;              /* mpath_adapt_t */
     const char *adapt_file; /* where what calls have shown is kept; "": nowhere */

@@ -197,8 +197,8 @@ const mpath_param_t mpath_params[] = {
         "Whole vector of an MPI_Allreduce, MPI_Reduce_scatter or MPI_Allgather below which the previous function runs"),
     KEY_INT(
         steps_nodes, "0", 0, 1048576, "", 5,
-        "MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather on host memory go in steps, in which each node exchanges with one "
-        "other at a time, between so many nodes or more. 0: between more than 16, where that is predicted to be faster"),
+        "MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather go in steps, in which each node exchanges with one other at a time, "
+        "between so many nodes or more. 0: between more than 16, where that is predicted to be faster"),
     KEY_INT(trace_chunks, "32768", 64, 16777216, "", 5,
             "Chunks that a rank keeps for its timeline, 48 bytes each, and a quarter as many calls and phases; older "
             "ones are dropped, and counted"),

@@ -25,6 +25,7 @@ typedef struct own {
     ranks_self_t *self;
     member_t member;
     side_t send, recv;
+    uint64_t parts[RANKS_MAX], parted; /* of the last number of elements that an Allreduce had, by rank */
 } own_t;
 
 extern const mpath_reduce_how_t sums;

@@ -110,11 +110,17 @@ static int num_nodes_of(const member_t *member)
     return mpath_topo_num_nodes(mpath_team_topo(member->team));
 }
 
+int has_steps(const member_t *member)
+{
+    return member->settings.steps_nodes > 0 && num_nodes_of(member) > 1 &&
+           num_nodes_of(member) >= member->settings.steps_nodes;
+}
+
 static int goes_in_steps(const member_t *member, uint64_t bytes)
 {
     const mpath_settings_t *settings = &member->settings;
 
-    return settings->steps_nodes > 0 && num_nodes_of(member) > 1 && num_nodes_of(member) >= settings->steps_nodes &&
+    return has_steps(member) &&
            (settings->allreduce_algorithm == MPATH_ALGORITHM_LANES || bytes > settings->small_bytes);
 }
 
@@ -135,14 +141,11 @@ static double node_sum_of(const member_t *member, int size, int node, uint64_t p
     return sum;
 }
 
-double expected_of(const member_t *member, int size, uint64_t bytes, int owner, uint64_t position, uint64_t round)
+double sum_in_steps(const member_t *member, int size, int owner, uint64_t position, uint64_t round)
 {
     int nodes = num_nodes_of(member), own = member->node_of[owner];
     double sums[RANKS_MAX];
 
-    if (!goes_in_steps(member, bytes)) {
-        return sum_of(member, size, position, round);
-    }
     for (int before = 0; before < nodes; before++) {
         sums[before] = node_sum_of(member, size, (own - before + nodes) % nodes, position, round);
     }
@@ -152,6 +155,12 @@ double expected_of(const member_t *member, int size, uint64_t bytes, int owner, 
         }
     }
     return sums[0];
+}
+
+double expected_of(const member_t *member, int size, uint64_t bytes, int owner, uint64_t position, uint64_t round)
+{
+    return goes_in_steps(member, bytes) ? sum_in_steps(member, size, owner, position, round)
+                                        : sum_of(member, size, position, round);
 }
 
 void check_allreduce(member_t *member, const ranks_self_t *self, uint64_t elements, uint64_t round)

@@ -45,6 +45,9 @@ extern const mpath_combination_t doubles;
 double value_of(int rank, uint64_t position, uint64_t round);
 /* By rank on each node, then by node. */
 double sum_of(const member_t *member, int size, uint64_t position, uint64_t round);
+/* Whether calls too long for the agreement go in steps, and the order of these: the element of a part of `owner`'s node, from it on. */
+int has_steps(const member_t *member);
+double sum_in_steps(const member_t *member, int size, int owner, uint64_t position, uint64_t round);
 /*
  * As a call combines them whose largest pair has `bytes` bytes: so, or in steps the element of a part of `owner`'s node from
  * those of nodes before it.

@@ -95,6 +95,24 @@ static void test_layouts(void **state)
     unsetenv("FAKE_CUDA_WITHOUT");
 }
 
+/* In steps between nodes, of whose number some are no power of two, with the rails' parts of a slot one behind the other. */
+static void test_steps(void **state)
+{
+    const int uneven[] = {0, 1, 0, 2, 3, 2, 4, 4};
+    job_t jobs[]       = {
+              {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE},
+              {.setup = {.size = 6, .nodes = 3, .nics = 2}, .access = MPATH_ACCESS_AFFINE},
+              {.setup = {.size = 8, .node_of = uneven, .nics = 3}, .access = MPATH_ACCESS_ALL},
+              {.setup = {.size = 6, .nodes = 3, .nics = 2}, .access = MPATH_ACCESS_AFFINE, .memory_bytes = 2 << 20}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        jobs[i].setup.nic_bps = FAST_RAIL_BPS;
+        jobs[i].steps_nodes   = 2;
+        assert_int_equal(ranks_run(&jobs[i].setup, all_body, &jobs[i]), 0);
+    }
+}
+
 /* Who has the data where it cannot be shared makes all decline; afterwards all is as before. */
 static int mixed_body(ranks_self_t *self, void *argument)
 {
@@ -309,9 +327,9 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_memory), cmocka_unit_test(test_contexts),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),  cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_mixed),    cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_contexts), cmocka_unit_test(test_threads)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

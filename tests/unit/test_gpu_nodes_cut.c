@@ -23,6 +23,7 @@ typedef struct cut {
     uint64_t after;       /* chunks */
     mpath_status_t fails; /* MPATH_OK: the rail falls silent; else it says so, while GPUs are at work */
     int at_once;          /* the second failure: with the first chunk, which may be of results that are handed out */
+    int nodes;            /* in steps between so many; 0: two that exchange directly */
 } cut_t;
 
 /*
@@ -73,7 +74,7 @@ static void set_trap(const own_t *own, int rails, const cut_t *cut)
     trap.fails     = cut->fails;
 }
 
-static void cut_init(own_t *own, ranks_self_t *self)
+static void cut_init(own_t *own, ranks_self_t *self, int steps_nodes)
 {
     member_t *member = &own->member;
 
@@ -86,6 +87,7 @@ static void cut_init(own_t *own, ranks_self_t *self)
     member->settings.resend_min_ms  = 0;
     member->settings.resend_after_s = 4; /* rails that work are not silent for so long */
     member->settings.timeout_s      = 120;
+    member->settings.steps_nodes    = steps_nodes;
     member_open(member, self);
     own_alloc(own, MPATH_MEMORY_DEVICE);
 }
@@ -93,6 +95,8 @@ static void cut_init(own_t *own, ranks_self_t *self)
 /* `call`: its number, so that a reduction has other results than those before it. */
 static void run(own_t *own, int operation, uint64_t call)
 {
+    uint64_t about = ((own->self->size > 6) ? 2 : 4) * MOST; /* of all ranks as many as a buffer holds */
+
     switch (operation) {
     case ALLREDUCE:
         ranks_check(allreduce(own, MOST, 2 * call, 0) == MPATH_OK);
@@ -103,8 +107,8 @@ static void run(own_t *own, int operation, uint64_t call)
         check_blocks(own, MOST / 8, 1 + 3 * call);
         break;
     case ALLGATHER:
-        ranks_check(allgather(own, 4 * MOST, 1) == MPATH_OK);
-        check_gathered(own, 4 * MOST, 1);
+        ranks_check(allgather(own, about, 1) == MPATH_OK);
+        check_gathered(own, about, 1);
         break;
     default:
         ranks_check(allreduce(own, MOST, 1, 0) == MPATH_OK);
@@ -122,7 +126,7 @@ static int cut_body(ranks_self_t *self, void *argument)
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     setenv("FAKE_CUDA_DELAY_US", (cut->fails == MPATH_OK) ? "2000" : (self->rank == 0) ? "20000" : "30", 1);
     gpu_application_starts();
-    cut_init(&own, self);
+    cut_init(&own, self, cut->nodes);
     for (uint64_t round = 0; round < rounds; round++) {
         if ((round == 1) && (order >= 0) && (order < cut->failures)) {
             set_trap(&own, RAILS - order, cut);
@@ -139,23 +143,29 @@ static int cut_body(ranks_self_t *self, void *argument)
 
 static void test_cut(void **state)
 {
-    cut_t cuts[]        = {{ALLREDUCE_IN_PLACE, 1, 0, MPATH_OK, 0},
-                           {ALLREDUCE_IN_PLACE, 1, 5, MPATH_OK, 0},
-                           {ALLREDUCE_IN_PLACE, 1, 12, MPATH_OK, 0},
-                           {ALLREDUCE_IN_PLACE, 2, 7, MPATH_OK, 0},
-                           {ALLREDUCE_IN_PLACE, 2, 12, MPATH_OK, 1},
-                           {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE, 0},
-                           {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE, 0},
-                           {ALLREDUCE, 1, 0, MPATH_OK, 0},
-                           {ALLREDUCE, 1, 5, MPATH_OK, 0},
-                           {ALLREDUCE, 2, 12, MPATH_OK, 1},
-                           {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0},
-                           {REDUCE_SCATTER, 1, 4, MPATH_OK, 0},
-                           {ALLGATHER, 1, 4, MPATH_OK, 0}};
-    ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS};
+    cut_t cuts[]        = {{ALLREDUCE_IN_PLACE, 1, 0, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 5, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 12, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 2, 7, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 2, 12, MPATH_OK, 1, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE, 0, 0},
+                           {ALLREDUCE, 1, 0, MPATH_OK, 0, 0},
+                           {ALLREDUCE, 1, 5, MPATH_OK, 0, 0},
+                           {ALLREDUCE, 2, 12, MPATH_OK, 1, 0},
+                           {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0, 0},
+                           {REDUCE_SCATTER, 1, 4, MPATH_OK, 0, 0},
+                           {ALLGATHER, 1, 4, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 2, 3, MPATH_OK, 0, 3},
+                           {ALLREDUCE, 1, 5, MPATH_ERR_UNREACHABLE, 0, 3},
+                           {REDUCE_SCATTER, 1, 2, MPATH_OK, 0, 3},
+                           {ALLGATHER, 1, 2, MPATH_OK, 0, 3}};
+    ranks_setup_t setup = {.nics = RAILS, .nic_bps = FAST_RAIL_BPS};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        setup.nodes = (cuts[i].nodes > 0) ? cuts[i].nodes : 2;
+        setup.size  = 3 * setup.nodes;
         assert_int_equal(ranks_run(&setup, cut_body, &cuts[i]), 0);
     }
 }
@@ -168,7 +178,7 @@ static int held_body(ranks_self_t *self, void *argument)
     (void)argument;
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     gpu_application_starts();
-    cut_init(&own, self);
+    cut_init(&own, self, 0);
     run(&own, REDUCE_SCATTER, 0);
     ranks_barrier(self);
     own.member.context->settings.timeout_s = 6;
