@@ -986,8 +986,9 @@ static mpath_status_t carry(mpath_coll_t *coll, mpath_call_t *call, const mpath_
     mpath_doubt_took(&coll->doubt, took_ns, load.links_ns);
     while (status == MPATH_AGAIN) {
         *repeats_p += 1;
-        coll->part = NULL; /* what the mates send may be that of the next call already */
-        status     = coll_take_demand(coll, call, agreed);
+        coll->part  = NULL; /* what the mates send may be that of the next call already, */
+        again.unmet = agreed->unmet == MPATH_UNMET_NONE ? MPATH_UNMET_NONE : MPATH_UNMET_MANY; /* also whom they meet */
+        status      = coll_take_demand(coll, call, agreed);
         if (status == MPATH_OK) {
             again.call = mpath_team_call(coll->team);
             status     = carry_once(coll, call, &again, load.busiest, coll_forced(coll, load.busiest), NULL);

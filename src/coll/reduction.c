@@ -701,7 +701,7 @@ static mpath_status_t open_rails(mpath_symmetric_t *symmetric, const mpath_share
     mpath_links_t *links;
 
     if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) > 1) {
-        status = mpath_links_get(symmetric->team, job->in_steps ? MPATH_LINKS_NEAR : MPATH_LINKS_ALL, &links);
+        status = mpath_links_get(symmetric->team, job->in_steps ? MPATH_LINKS_MET : MPATH_LINKS_ALL, &links);
     }
     if ((status == MPATH_OK) && (symmetric->topo_version != mpath_team_topo_version(symmetric->team))) {
         status = symmetric_read_topo(symmetric);
@@ -824,7 +824,7 @@ static mpath_status_t agree_on_run(mpath_symmetric_t *symmetric, uint64_t *all, 
 static mpath_status_t renew(mpath_symmetric_t *symmetric)
 {
     mpath_wire_t *wire;
-    mpath_status_t status = mpath_wire_get(symmetric->team, MPATH_LINKS_NEAR, &wire);
+    mpath_status_t status = mpath_wire_get(symmetric->team, MPATH_LINKS_MET, &wire);
 
     if (status == MPATH_OK) {
         status = mpath_wire_restart(wire);

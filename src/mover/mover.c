@@ -1108,7 +1108,7 @@ static mpath_status_t mover_create(mpath_wire_t *wire, mpath_team_t *team, mpath
     return MPATH_OK;
 }
 
-/* The first time it is collective. Declines and fails as mpath_wire_get() does. */
+/* The first time it is collective. Declines and fails as mpath_wire_get() does. Whom a plan needs is met afterwards. */
 static mpath_status_t mover_get(mpath_team_t *team, mpath_mover_t **mover_p)
 {
     mpath_wire_t *wire;
@@ -1118,8 +1118,19 @@ static mpath_status_t mover_get(mpath_team_t *team, mpath_mover_t **mover_p)
     if (*mover_p != NULL) {
         return mpath_links_status((*mover_p)->links);
     }
-    status = mpath_wire_get(team, MPATH_LINKS_ALL, &wire);
+    status = mpath_wire_get(team, MPATH_LINKS_MET, &wire);
     return (status == MPATH_OK) ? mover_create(wire, team, mover_p) : status;
+}
+
+/* Nodes whose ranks have pairs have each other's addresses: no plan goes over others. Collective where that is new to some. */
+static mpath_status_t mover_reach(mpath_mover_t *mover, const mpath_agreed_t *agreed)
+{
+    if (agreed->unmet == MPATH_UNMET_NONE) {
+        return MPATH_OK;
+    }
+    return agreed->unmet == MPATH_UNMET_SOME && agreed->node_sends != NULL
+               ? mpath_links_meet(mover->links, agreed)
+               : mpath_links_get(mover->team, MPATH_LINKS_ALL, &mover->links);
 }
 
 mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mpath_agreed_t *agreed,
@@ -1132,6 +1143,9 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
 
     if (status == MPATH_OK) {
         status = mover_get(team, &mover);
+    }
+    if ((status == MPATH_OK) && (version == team->topo_version)) {
+        status = mover_reach(mover, agreed);
     }
     if (status == MPATH_DECLINED) {
         return status;

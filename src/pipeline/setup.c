@@ -638,7 +638,7 @@ static mpath_status_t arena_get(mpath_share_t *share, int anew)
 
 mpath_status_t mpath_share_prepare(mpath_share_t *share, const mpath_share_job_t *job)
 {
-    mpath_links_reach_t reach = job->in_steps ? MPATH_LINKS_NEAR : MPATH_LINKS_ALL;
+    mpath_links_reach_t reach = job->in_steps ? MPATH_LINKS_MET : MPATH_LINKS_ALL;
     mpath_status_t status     = share->tried ? share->ready : MPATH_OK;
 
     if (status == MPATH_OK && share->num_nodes > 1) {

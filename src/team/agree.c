@@ -408,12 +408,12 @@ static mpath_status_t agree_await_result(mpath_team_t *team, mpath_agree_wait_t 
 
 /*
  * mpath_team_allgather() is an agreement, too, of this operation; and so are the search for a wrong count, mpath_team_gather_few() and
- * mpath_team_gather_near().
+ * mpath_team_gather_met().
  */
 #define AGREE_GATHER UINT32_MAX
 #define AGREE_COUNTS (UINT32_MAX - 1)
 #define AGREE_SAYS (UINT32_MAX - 2)
-#define AGREE_NEAR (UINT32_MAX - 3)
+#define AGREE_MET (UINT32_MAX - 3)
 
 #define AGREE_TEXT 128
 
@@ -526,6 +526,7 @@ typedef struct agree_left {
     int takes, sends_away, takes_away; /* whether there are small ones of others for me, and with other nodes */
     uint64_t sent, received, sent_away, received_away; /* bytes; away: with other nodes */
     uint64_t received_sum; /* of the pairs that I receive, as left_sum of those that I send */
+    int unmet, unmet_last; /* nodes that mine has not met with which I have some; 1 + the last of them */
     uint16_t rails;        /* by which they go, or come: a bit each */
 } agree_left_t;
 
@@ -538,6 +539,23 @@ static void left_cross(const mpath_team_t *team, agree_left_t *left, int rail, u
     rails->of[rail].out = (is_first ? 0 : rails->of[rail].out) + out;
     rails->of[rail].in  = (is_first ? 0 : rails->of[rail].in) + in;
     left->rails |= (uint16_t)(1u << rail);
+}
+
+/* A pair with another node. Ranks ascend, and so do most nodes with them: where they do not, one may count twice. */
+static inline void left_meet(const mpath_team_t *team, agree_left_t *left, int other)
+{
+    int node = team->node_of[other];
+
+    if (team->met[node] == 0 && left->unmet_last != node + 1) {
+        left->unmet++;
+        left->unmet_last = node + 1;
+    }
+}
+
+/* With how many nodes it is worth to go to all of them, in a few messages. */
+static uint32_t left_unmet_flags(const mpath_team_t *team, const agree_left_t *left)
+{
+    return left->unmet == 0 ? 0 : MPATH_AGREE_UNMET | (left->unmet > team->num_nodes / 4 ? MPATH_AGREE_UNMET_MANY : 0);
 }
 
 #define COUNT_ROWS 8 /* counts of a row that are looked at together: most rows have few that are not zero */
@@ -583,6 +601,7 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
                 left->sent += bytes;
                 if (!mpath_agree_is_local(team, other)) {
                     left->sent_away += bytes;
+                    left_meet(team, left, other);
                     if (routes != NULL) {
                         left_cross(team, left, mpath_pairs_static_rail(routes, me, other), bytes, 0);
                     }
@@ -601,6 +620,7 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
                 left->received += bytes;
                 if (!mpath_agree_is_local(team, other)) {
                     left->received_away += bytes;
+                    left_meet(team, left, other);
                     if (routes != NULL) {
                         left_cross(team, left, mpath_pairs_static_rail(routes, other, me), 0, bytes);
                     }
@@ -611,7 +631,7 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
     cell->sum        = sum;
     cell->left_sum   = left_sum;
     cell->difference = sum - expected_sum;
-    cell->flags |= left->sent > 0 ? MPATH_AGREE_LEFT : 0;
+    cell->flags |= (left->sent > 0 ? MPATH_AGREE_LEFT : 0) | left_unmet_flags(team, left);
     cell->pair_bytes  = mpath_agree_round(largest);
     cell->rank_bytes  = mpath_agree_round(left->sent > left->received ? left->sent : left->received);
     cell->cross_bytes = mpath_agree_round(left->sent_away > left->received_away ? left->sent_away
@@ -894,8 +914,8 @@ static mpath_status_t agree_lead(mpath_team_t *team, const mpath_call_t *call, c
     }
     if (block_bytes == 0) {
         status = mpath_agree_nodes_exchange(team, call, limits, record, wait);
-    } else if (call->operation == AGREE_NEAR) {
-        status = mpath_agree_nodes_gather_near(team, call, block_bytes, record, wait);
+    } else if (call->operation == AGREE_MET) {
+        status = mpath_agree_nodes_gather_met(team, call, block_bytes, record, wait);
     } else {
         status = mpath_agree_nodes_gather(team, call, block_bytes, record, wait);
     }
@@ -1042,7 +1062,7 @@ static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t 
 {
     const mpath_agree_half_t *half = &team->agree->halves[team->agree->turn];
     int device                     = (record->flags & MPATH_CALL_DEVICE) != 0;
-    uint32_t flags                 = record->flags & ~MPATH_AGREE_LEFT;
+    uint32_t flags                 = record->flags & ~MPATH_AGREE_OWN_FLAGS;
     int has_rows                   = team->agree->routes != NULL;
 
     agreed->call      = team->call;
@@ -1052,6 +1072,9 @@ static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t 
                         mix(flags &
                             ~(uint32_t)(MPATH_CALL_SLOW | MPATH_CALL_WATCHED)); /* which say nothing of this call */
     agreed->finished            = !(record->flags & MPATH_AGREE_LEFT) && !device;
+    agreed->unmet               = (record->flags & MPATH_AGREE_UNMET_MANY) ? MPATH_UNMET_MANY
+                                  : (record->flags & MPATH_AGREE_UNMET)    ? MPATH_UNMET_SOME
+                                                                           : MPATH_UNMET_NONE;
     agreed->largest_bytes       = mpath_agree_rounded(record->pair_bytes);
     agreed->busiest_bytes       = mpath_agree_rounded(record->rank_bytes);
     agreed->cross_bytes         = mpath_agree_rounded(record->cross_bytes);
@@ -1208,9 +1231,9 @@ mpath_status_t mpath_agree_demand(mpath_team_t *team, const mpath_call_t *call, 
     return status;
 }
 
-/* An agreement of `bytes` bytes, the same number for everybody; they land in all[offset + rank * stride]. */
+/* An agreement of `bytes` bytes, the same number for everybody, which lie in its blocks then. */
 static mpath_status_t gather_round(mpath_team_t *team, uint32_t operation, uint32_t flags, const void *mine,
-                                   size_t bytes, void *all, size_t stride, size_t offset, uint32_t *flags_p)
+                                   size_t bytes, uint32_t *flags_p)
 {
     const mpath_agree_limits_t limits = {0, 0, 0};
     mpath_call_t call                 = {.operation = operation, .flags = flags};
@@ -1221,27 +1244,41 @@ static mpath_status_t gather_round(mpath_team_t *team, uint32_t operation, uint3
     if (status != MPATH_OK) {
         return status;
     }
-    agree_publish_block(team, &call, (const char *)mine + offset, bytes);
+    agree_publish_block(team, &call, mine, bytes);
     status = agree_collect(team, &call, &limits, bytes, &record, &wait);
     if (status == MPATH_OK && team->num_nodes > 1 && team->local_rank == 0) {
         status = mpath_agree_flush(team, 1, &wait);
     }
-    if (status != MPATH_OK) {
-        return status;
+    *flags_p = status == MPATH_OK ? record.flags : 0;
+    return status;
+}
+
+/* Of a round of `bytes` bytes from `offset` on: of all ranks, which land in all[rank * stride + offset], */
+static void gather_take(const mpath_team_t *team, size_t bytes, char *all, size_t stride, size_t offset)
+{
+    const char *blocks = mpath_agree_half(team)->blocks;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        memcpy(all + (size_t)rank * stride + offset, blocks + (size_t)rank * bytes, bytes);
     }
+}
+
+/* and of those of this node and of others that it gathers with, at their places. */
+static void gather_take_met(const mpath_team_t *team, size_t bytes, char *all, size_t stride, size_t offset)
+{
+    const char *blocks = mpath_agree_half(team)->blocks;
+
     for (int node = 0; node < team->num_nodes; node++) {
         const int *ranks = team->agree->by_node + team->agree->first_on[node];
 
-        if (operation == AGREE_NEAR && node != team->node && !mpath_team_is_near(team->num_nodes, team->node, node)) {
+        if (node != team->node && !mpath_agree_gathers_with(team, node)) {
             continue;
         }
         for (int i = 0; i < team->num_on[node]; i++) {
-            memcpy((char *)all + (size_t)ranks[i] * stride + offset,
-                   mpath_agree_half(team)->blocks + (size_t)ranks[i] * bytes, bytes);
+            memcpy(all + (size_t)mpath_team_place(team, ranks[i]) * stride + offset, blocks + (size_t)ranks[i] * bytes,
+                   bytes);
         }
     }
-    *flags_p = record.flags;
-    return MPATH_OK;
 }
 
 /* The same bytes for everybody, as many at a time as there is room for. */
@@ -1252,11 +1289,14 @@ static mpath_status_t gather_blocks(mpath_team_t *team, uint32_t operation, cons
     uint32_t flags;
 
     team->agree->all_here = 1;
-    for (size_t done = 0; done < bytes && status == MPATH_OK;) {
-        size_t piece = bytes - done < room ? bytes - done : room;
-
-        status = gather_round(team, operation, 0, mine, piece, all, bytes, done, &flags);
-        done += piece;
+    for (size_t done = 0, piece; done < bytes && status == MPATH_OK; done += piece) {
+        piece  = bytes - done < room ? bytes - done : room;
+        status = gather_round(team, operation, 0, (const char *)mine + done, piece, &flags);
+        if (status == MPATH_OK && operation == AGREE_MET) {
+            gather_take_met(team, piece, all, bytes, done);
+        } else if (status == MPATH_OK) {
+            gather_take(team, piece, all, bytes, done);
+        }
     }
     team->agree->all_here = 0;
     return status;
@@ -1267,9 +1307,10 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
     return gather_blocks(team, AGREE_GATHER, mine, bytes, all);
 }
 
-mpath_status_t mpath_team_gather_near(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+mpath_status_t mpath_team_gather_met(mpath_team_t *team, int since, const void *mine, size_t bytes, void *all)
 {
-    return gather_blocks(team, AGREE_NEAR, mine, bytes, all);
+    team->agree->since = since;
+    return gather_blocks(team, AGREE_MET, mine, bytes, all);
 }
 
 /* The leader's part; what was said stands in the segment then, behind the numbers. */
@@ -1345,10 +1386,11 @@ mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine,
 
     if (status == MPATH_OK) {
         team->agree->settling = 1;
-        status = gather_round(team, AGREE_GATHER, mark ? MPATH_CALL_MARKED : 0, mine, bytes, all, bytes, 0, &flags);
+        status                = gather_round(team, AGREE_GATHER, mark ? MPATH_CALL_MARKED : 0, mine, bytes, &flags);
         team->agree->settling = 0;
     }
     if (status == MPATH_OK) {
+        gather_take(team, bytes, all, bytes, 0);
         *marked_p = (flags & MPATH_CALL_MARKED) != 0;
     }
     return status;

@@ -65,6 +65,9 @@ struct mpath_call {
     void *user;
 };
 
+/* Whether some rank has pairs that are left with nodes that its own has not met: mpath_team_meet(). Many: with a quarter of all nodes. */
+typedef enum mpath_agreed_unmet { MPATH_UNMET_NONE, MPATH_UNMET_SOME, MPATH_UNMET_MANY } mpath_agreed_unmet_t;
+
 typedef struct mpath_agreed {
     uint32_t call;  /* number of this call on the team */
     uint32_t flags; /* OR over the ranks */
@@ -76,6 +79,7 @@ typedef struct mpath_agreed {
     uint64_t signature;     /* checksum of the demand that is left (without what travelled inside) */
     uint64_t largest_bytes; /* of all pairs of two ranks */
     int finished;           /* all data has arrived inside the agreement (or there was none) */
+    mpath_agreed_unmet_t unmet;
     /*
      * Of the pairs that are left, on several nodes, the last two where there are plans by pairs of nodes (plan/pairs.h), else 0: the most that a
      * rank, and that it to or from other nodes, sends or receives; that a node does over its NICs; that a NIC does on

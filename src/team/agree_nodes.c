@@ -11,7 +11,7 @@
  * then, in messages of its own.
  *
  * A gather moves blocks, of a node each: its record and the bytes of its ranks. To each other leader, or by Bruck's algorithm; among
- * near nodes to each of these.
+ * nodes that have met to each of these.
  */
 #include "team/agree_private.h"
 
@@ -136,7 +136,7 @@ size_t mpath_agree_message_room(const mpath_team_t *team, int from, int to)
     if (nodes_are_few(team)) {
         room = larger(sizeof(mpath_agree_record_t) + data, block_room(team, from, bytes));
     } else {
-        room = larger(2 * sizeof(mpath_agree_record_t), data);
+        room = larger(larger(2 * sizeof(mpath_agree_record_t), data), block_room(team, from, bytes));
         for (int have = 1; have < team->num_nodes; have *= 2) {
             int count = have < team->num_nodes - have ? have : team->num_nodes - have;
 
@@ -144,7 +144,6 @@ size_t mpath_agree_message_room(const mpath_team_t *team, int from, int to)
                 room = larger(room, blocks_room(team, from, count, bytes));
             }
         }
-        room = mpath_team_is_near(team->num_nodes, from, to) ? larger(room, block_room(team, from, bytes)) : room;
     }
     room = larger(room, mpath_agree_said_room(nodes_are_few(team) ? team->num_nodes : 1));
     return sizeof(mpath_message_t) + larger(room, sizeof(unsigned) * (size_t)team->num_on[from]);
@@ -577,30 +576,27 @@ mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *
     return status;
 }
 
-static int is_near(const mpath_team_t *team, int distance)
-{
-    return mpath_team_is_near(team->num_nodes, team->node, node_at(team, distance));
-}
-
-mpath_status_t mpath_agree_nodes_gather_near(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
-                                             mpath_agree_record_t *record, mpath_agree_wait_t *wait)
+mpath_status_t mpath_agree_nodes_gather_met(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
+                                            mpath_agree_record_t *record, mpath_agree_wait_t *wait)
 {
     const mpath_agree_limits_t limits = {0, 0, 0};
     size_t used                       = block_pack(team, bytes, record, message_body(team));
     mpath_status_t status             = MPATH_OK;
 
     for (int distance = 1; distance < team->num_nodes && status == MPATH_OK; distance++) {
-        if (is_near(team, distance)) {
+        if (mpath_agree_gathers_with(team, node_at(team, distance))) {
             status = message_send(team, call, &limits, node_at(team, distance), MPATH_MESSAGE_BLOCKS, 0, used);
         }
     }
     for (int distance = 1; distance < team->num_nodes && status == MPATH_OK; distance++) {
-        mpath_channel_t *channel = channel_of(team, node_at(team, distance));
+        int node = node_at(team, distance);
+        mpath_channel_t *channel;
 
-        if (!is_near(team, distance)) {
+        if (!mpath_agree_gathers_with(team, node)) {
             continue;
         }
-        status = message_await(team, call, &limits, channel, MPATH_MESSAGE_BLOCKS, 0, wait);
+        channel = channel_of(team, node);
+        status  = message_await(team, call, &limits, channel, MPATH_MESSAGE_BLOCKS, 0, wait);
         if (status == MPATH_OK) {
             status = direct_read(team, &limits, channel->node, bytes, record);
         }

@@ -53,7 +53,11 @@ typedef struct mpath_agree_record {
 
 _Static_assert(sizeof(mpath_agree_record_t) == 64, "it travels");
 
-#define MPATH_AGREE_LEFT (1u << 31) /* of a record's flags: there are pairs that are not small */
+/* Of a record's flags. */
+#define MPATH_AGREE_LEFT (1u << 31)       /* there are pairs that are not small, */
+#define MPATH_AGREE_UNMET (1u << 30)      /* some of them with nodes that are not met, */
+#define MPATH_AGREE_UNMET_MANY (1u << 29) /* and of a rank with many of these */
+#define MPATH_AGREE_OWN_FLAGS (MPATH_AGREE_LEFT | MPATH_AGREE_UNMET | MPATH_AGREE_UNMET_MANY)
 
 #define MPATH_AGREE_ROUND_BITS 26
 
@@ -176,6 +180,7 @@ struct mpath_agree_state {
     uint64_t *matrix;              /* rows of all ranks, see mpath_agree_demand(); NULL: never needed yet */
     char *gathered;                /* a leader's: blocks of all nodes, beginning with its own; NULL: of few nodes */
     int all_here;                  /* the ranks that are waited for are known to be in the call */
+    int since;                     /* of mpath_team_gather_met() */
     int settling;                  /* the end of a call, and this node has not told the others that it is there */
     unsigned turn;                 /* which half has the rows of the last agreement */
     mpath_pairs_t *routes;         /* of the topology of that version; NULL: no plans by pairs of nodes */
@@ -259,9 +264,15 @@ mpath_status_t mpath_agree_nodes_exchange(mpath_team_t *team, const mpath_call_t
 /* The same of a gather of `bytes` bytes of each rank. */
 mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
                                         mpath_agree_record_t *record, mpath_agree_wait_t *wait);
-/* The same, with near nodes only: *record is what these say. */
-mpath_status_t mpath_agree_nodes_gather_near(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
-                                             mpath_agree_record_t *record, mpath_agree_wait_t *wait);
+/* Whether mpath_team_gather_met() goes between this node and another one. */
+static inline int mpath_agree_gathers_with(const mpath_team_t *team, int node)
+{
+    return node != team->node && team->met[node] > team->agree->since;
+}
+
+/* The same, with those nodes only: *record is what these say. */
+mpath_status_t mpath_agree_nodes_gather_met(mpath_team_t *team, const mpath_call_t *call, size_t bytes,
+                                            mpath_agree_record_t *record, mpath_agree_wait_t *wait);
 /* mpath_team_gather_few(): with the entries of all nodes. */
 mpath_status_t mpath_agree_nodes_say(mpath_team_t *team, const mpath_call_t *call, mpath_team_few_t *said,
                                      mpath_agree_wait_t *wait);

@@ -110,6 +110,13 @@ static void team_nodes_assign(mpath_team_t *team, const team_record_t *records, 
     team_nodes_fit(&team->local, team->num_local);
     team_nodes_fit(&team->leaders, team->num_nodes);
     team_nodes_fit(&team->num_on, team->num_nodes);
+    team_nodes_fit(&team->met, team->num_nodes);
+    mpath_team_meet(team, team->node);
+    for (int node = 0; node < team->num_nodes; node++) {
+        if (mpath_team_is_near(team->num_nodes, team->node, node)) {
+            mpath_team_meet(team, node);
+        }
+    }
 }
 
 static size_t team_node_agree_offset(const mpath_team_t *team)
@@ -281,7 +288,7 @@ static void team_node_measure(const mpath_team_t *team)
 /* Records of the ranks: filled from the context, compared with rank 0's. */
 
 /* Raised whenever the messages or the shared memory of a team change. */
-#define TEAM_PROTOCOL 13
+#define TEAM_PROTOCOL 14
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"
@@ -628,8 +635,9 @@ static mpath_status_t team_alloc(mpath_context_t *context, const mpath_oob_t *oo
     team->local    = calloc(size, sizeof(int));
     team->leaders  = calloc(size, sizeof(int));
     team->num_on   = calloc(size, sizeof(int));
+    team->met      = calloc(size, sizeof(int));
     if (team->node_of == NULL || team->local_of == NULL || team->local == NULL || team->leaders == NULL ||
-        team->num_on == NULL) {
+        team->num_on == NULL || team->met == NULL) {
         goto err_destroy;
     }
     *team_p = team;
@@ -790,6 +798,7 @@ void mpath_team_destroy(mpath_team_t *team)
     free(team->local);
     free(team->leaders);
     free(team->num_on);
+    free(team->met);
     free(team->lost);
     free(team);
 }

@@ -573,6 +573,26 @@ int mpath_team_rank(const mpath_team_t *team)
     return team->rank;
 }
 
+void mpath_team_meet(mpath_team_t *team, int node)
+{
+    if (team->met[node] == 0) {
+        team->met[node] = 1 + team->num_met;
+        team->num_met += team->num_on[node];
+    }
+}
+
+int mpath_team_num_met(const mpath_team_t *team)
+{
+    return team->num_met;
+}
+
+int mpath_team_place(const mpath_team_t *team, int rank)
+{
+    int first = team->met[team->node_of[rank]];
+
+    return first == 0 ? -1 : first - 1 + team->local_of[rank];
+}
+
 int mpath_team_size(const mpath_team_t *team)
 {
     return team->size;

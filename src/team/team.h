@@ -94,8 +94,20 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
  */
 int mpath_team_is_near(int num_nodes, int node, int other);
 
-/* mpath_team_allgather() among near nodes: what is in `all` of ranks of nodes that are not near this one stays as it is. */
-mpath_status_t mpath_team_gather_near(mpath_team_t *team, const void *mine, size_t bytes, void *all);
+/*
+ * Nodes that this one has met: itself, those near it, and those that it has met since, in a call in which some of its ranks have pairs
+ * with theirs. Both nodes meet, and all ranks of a node meet the same nodes in the same order. Agreements tell of pairs with others
+ * (mpath_agreed_t). Ranks of nodes that are met have places, counted from 0 in this order; -1: none.
+ */
+void mpath_team_meet(mpath_team_t *team, int node);
+int mpath_team_num_met(const mpath_team_t *team);
+int mpath_team_place(const mpath_team_t *team, int rank);
+
+/*
+ * mpath_team_allgather() among nodes that have met, those whose places begin at `since` or later; this one's count as the first.
+ * What a rank says comes to all[place * bytes]. Collective over all ranks of the team, also where a node has met none since then.
+ */
+mpath_status_t mpath_team_gather_met(mpath_team_t *team, int since, const void *mine, size_t bytes, void *all);
 
 /*
  * What nodes say to each other where only few of them have more than numbers to say: the most of any of these, and entries of the others.

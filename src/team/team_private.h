@@ -125,6 +125,8 @@ struct mpath_team {
     int *local;                    /* ranks of my node, ascending */
     int *leaders;                  /* node -> its lowest rank */
     int *num_on;                   /* node -> its number of ranks */
+    int *met;                      /* node -> 1 + the place of its first rank; 0: see mpath_team_meet() */
+    int num_met;                   /* ranks of nodes that are met */
     mpath_team_user_t *users;      /* the last one that has attached itself first */
     mpath_record_t *record;        /* the caller's, of its calls; NULL: nobody counts */
     mpath_nic_set_t lost_anywhere; /* NICs that some node has lost, by their numbers */

@@ -3,7 +3,7 @@
  * Set-up of links, at the first call of a team that moves chunks: rails are opened, their addresses exchanged, and
  * nodes whose paths pass through relays get a second set of shared memory rings, for chunks on their way to a relay.
  * Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end. Addresses of nodes that
- * are not near come in a later call, when one goes there.
+ * are not near come in the first call that goes there.
  */
 #include "wire/links_private.h"
 
@@ -20,27 +20,28 @@
 
 /* The ends of rails: the peer that a NIC of another rank is, from the addresses that all have exchanged. */
 
-/* Of each rank: the set of its NICs that have an address; behind it, for each of these, the length and the address. */
-static mpath_nic_set_t addressed_nics(const mpath_links_t *links, int rank)
+/*
+ * Of each rank: the set of its NICs that have an address; behind it, for each of these, the length and the address. NULL: they are not
+ * here.
+ */
+static uint8_t *addresses_of(const mpath_links_t *links, int rank)
 {
-    mpath_nic_set_t nics;
+    int place = links->reach == MPATH_LINKS_ALL ? rank : mpath_team_place(links->team, rank);
 
-    memcpy(&nics, links->addresses + (size_t)rank * links->address_stride, sizeof(nics));
-    return nics;
+    return links->addresses == NULL || place < 0 ? NULL : links->addresses + (size_t)place * links->address_stride;
 }
 
 /* NULL: there is none. */
 static const uint8_t *address_of(const mpath_links_t *links, int rank, int nic, uint16_t *bytes_p)
 {
-    size_t at = sizeof(mpath_nic_set_t);
+    const uint8_t *from = addresses_of(links, rank);
+    size_t at           = sizeof(mpath_nic_set_t);
     mpath_nic_set_t nics;
-    const uint8_t *from;
 
-    if (links->addresses == NULL) {
+    if (from == NULL) {
         return NULL;
     }
-    nics = addressed_nics(links, rank);
-    from = links->addresses + (size_t)rank * links->address_stride;
+    memcpy(&nics, from, sizeof(nics));
     if (((nics >> nic) & 1) == 0) {
         return NULL;
     }
@@ -571,14 +572,14 @@ static mpath_status_t put_addresses(const mpath_links_t *links, uint8_t *to)
     return MPATH_OK;
 }
 
-/* This rank's are in their place: it gets those of others. */
-static mpath_status_t gather_addresses(mpath_links_t *links)
+/* This rank's are in their place: it gets those of others, of ranks with places only those from `since` on. */
+static mpath_status_t gather_addresses(mpath_links_t *links, int since)
 {
-    const uint8_t *mine = links->addresses + (size_t)links->team->rank * links->address_stride;
+    const uint8_t *mine = addresses_of(links, links->team->rank);
 
     return (links->reach == MPATH_LINKS_ALL)
                ? mpath_team_allgather(links->team, mine, links->address_stride, links->addresses)
-               : mpath_team_gather_near(links->team, mine, links->address_stride, links->addresses);
+               : mpath_team_gather_met(links->team, since, mine, links->address_stride, links->addresses);
 }
 
 static void forget_addresses(mpath_links_t *links)
@@ -636,8 +637,8 @@ static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mi
         }
     }
     if (status == MPATH_OK) {
-        memcpy(links->addresses + (size_t)team->rank * links->address_stride, own, bytes);
-        status = gather_addresses(links);
+        memcpy(addresses_of(links, team->rank), own, bytes);
+        status = gather_addresses(links, 0);
     }
     free(own);
     return status;
@@ -932,7 +933,16 @@ static const mpath_team_user_ops_t links_user_ops = {.stop         = links_user_
                                                      .memory_bytes = links_user_memory_bytes,
                                                      .destroy      = links_user_destroy};
 
-/* All nodes are near each other: then links reach all of them. */
+/* All nodes are met; where that is so of all nodes from the start, links reach all of them. */
+static void meet_all(mpath_links_t *links)
+{
+    for (int node = 0; node < links->team->num_nodes; node++) {
+        mpath_team_meet(links->team, node);
+    }
+    links->reach = MPATH_LINKS_ALL;
+}
+
+/* All nodes are near each other. */
 static int all_are_near(int num_nodes)
 {
     int near = 1;
@@ -960,7 +970,9 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach
         return status;
     }
     memset(&mine, 0, sizeof(mine));
-    links->reach = all_are_near(team->num_nodes) ? MPATH_LINKS_ALL : reach;
+    if (reach == MPATH_LINKS_ALL || all_are_near(team->num_nodes)) {
+        meet_all(links);
+    }
     expect_peers(links);
     status = open_rails(links, driven_nics(team), &mine);
     if (status == MPATH_OK) {
@@ -996,12 +1008,15 @@ mpath_links_t *mpath_links_of(const mpath_team_t *team)
 static mpath_status_t links_extend(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p)
 {
     mpath_links_t *links = *links_p;
+    const uint8_t *mine;
 
     if (links == NULL) {
         return links_create(team, reach, links_p);
     }
-    links->reach = reach;
-    return gather_addresses(links);
+    mine = addresses_of(links, team->rank);
+    meet_all(links);
+    memmove(addresses_of(links, team->rank), mine, links->address_stride);
+    return gather_addresses(links, 0);
 }
 
 mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p)
@@ -1019,6 +1034,24 @@ mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_reach_t reach, mp
     }
     *links_p = links;
     return links->status;
+}
+
+mpath_status_t mpath_links_meet(mpath_links_t *links, const mpath_agreed_t *agreed)
+{
+    mpath_team_t *team = links->team;
+    int since          = mpath_team_num_met(team);
+    size_t size        = (size_t)team->size;
+    mpath_status_t status;
+
+    mpath_record_setup(team->record, mpath_time_ns());
+    for (size_t i = 0; i < (size_t)team->num_local * size; i++) {
+        if ((agreed->node_sends[i] | agreed->node_receives[i]) != 0) {
+            mpath_team_meet(team, team->node_of[i % size]);
+        }
+    }
+    status = gather_addresses(links, since);
+    mpath_record_phase(team->record, 0, MPATH_RECORD_MOVE, mpath_time_ns());
+    return status;
 }
 
 mpath_status_t mpath_links_status(const mpath_links_t *links)

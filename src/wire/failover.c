@@ -666,7 +666,7 @@ mpath_status_t mpath_failover_recover(mpath_team_t *team)
     }
     team->recover_in = RECOVER_EVERY - 1;
     /* The team may have begun with too few rails to move anything yet. */
-    status = mpath_links_get(team, MPATH_LINKS_NEAR, &links);
+    status = mpath_links_get(team, MPATH_LINKS_MET, &links);
     if (status != MPATH_OK) {
         return mpath_status_is_error(status) ? status : MPATH_OK;
     }

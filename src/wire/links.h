@@ -11,13 +11,17 @@
 #define MPATH_WIRE_LINKS_H
 
 #include "lane/lane.h"
+#include "team/agree.h"
 #include "team/team.h"
 #include "wire/inbox.h"
 
 typedef struct mpath_links mpath_links_t;
 
-/* To whom chunks go by rail: to ranks of near nodes, see mpath_team_is_near(), or to any. Addresses of others are not sent. */
-typedef enum mpath_links_reach { MPATH_LINKS_NEAR, MPATH_LINKS_ALL } mpath_links_reach_t;
+/*
+ * To whom chunks go by rail: to ranks of nodes that this one has met, near ones and those of mpath_links_meet(), or to any. Addresses of
+ * others are not sent.
+ */
+typedef enum mpath_links_reach { MPATH_LINKS_MET, MPATH_LINKS_ALL } mpath_links_reach_t;
 
 /*
  * The team's links, which reach as far as is said here, the same on all ranks, or further. Collective the first time, and when
@@ -25,6 +29,11 @@ typedef enum mpath_links_reach { MPATH_LINKS_NEAR, MPATH_LINKS_ALL } mpath_links
  * needs, or could not open a rail again that had failed. After an error the caller breaks the team.
  */
 mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p);
+/*
+ * In a call that was agreed on, where some rank has pairs with nodes that its own has not met (agreed->unmet): these meet, and tell each
+ * other their addresses. Collective over all ranks. After an error the caller breaks the team.
+ */
+mpath_status_t mpath_links_meet(mpath_links_t *links, const mpath_agreed_t *agreed);
 /* NULL: they are not made yet. */
 mpath_links_t *mpath_links_of(const mpath_team_t *team);
 /* MPATH_OK or MPATH_DECLINED, as above. */

@@ -59,9 +59,9 @@ struct mpath_links {
         *lanes[MPATH_SHM_KINDS]; /* peers are local ranks; NULL when alone on the node, or no path has a relay */
     mpath_links_hello_t hello;   /* this rank's */
     mpath_links_hello_t least;   /* of all ranks' limits, where there is something */
-    uint8_t *addresses;          /* by rank, address_stride bytes each; NULL: they are not exchanged yet */
+    uint8_t *addresses;          /* address_stride bytes of each rank; NULL: they are not exchanged yet */
     size_t address_stride;
-    mpath_links_reach_t reach; /* whose addresses there are; those of others are zero */
+    mpath_links_reach_t reach; /* whose addresses there are: by rank of all, by place of those that are met */
     int num_nics, num_nics_to; /* of this node; most of any node */
     int *peers;                /* [(nic * size + rank) * num_nics_to + nic_to]: number + 1; 0: not known yet */
     uint32_t *slot_bytes;      /* last, then relay, by node */

@@ -17,6 +17,7 @@
  *   dense       the first matrix: 4 KiB for everybody, 16 times as much for rank 0
  *   changing    a new one in each call: 4 KiB for everybody, the first rank of each node sends 16 times as much, and some rank
  *               gets more than others
+ *   meet        the first exchange on a communicator: 16 KiB for 4 ranks on nodes that are not near, 3 and 6 to either side
  *   first       the first Allreduce of 64 KiB on a communicator
  *   allreduce   later ones
  */
@@ -43,6 +44,7 @@
 #define RATE_BPS UINT64_C(50000000000)
 #define SLOW_BPS UINT64_C(12500000000)
 #define SPARSE_BYTES 16384
+#define FAR_NODES 3   /* not near each other */
 #define SWITCHES 4096 /* of fibers, to learn what one takes */
 #define DENSE_BYTES 4096
 #define DENSE_HOT 16
@@ -66,7 +68,7 @@ typedef struct rank {
     mpath_status_t status;
 } rank_t;
 
-typedef enum demand { DEMAND_NONE, DEMAND_SMALL, DEMAND_SPARSE, DEMAND_DENSE, DEMAND_CHANGING } demand_t;
+typedef enum demand { DEMAND_NONE, DEMAND_SMALL, DEMAND_SPARSE, DEMAND_FAR, DEMAND_DENSE, DEMAND_CHANGING } demand_t;
 
 typedef struct scenario {
     const char *name;
@@ -80,6 +82,7 @@ static const scenario_t scenarios[] = {
     {.name = "sparse", .demand = DEMAND_SPARSE, .rounds = ROUNDS},
     {.name = "dense", .demand = DEMAND_DENSE, .rounds = 1},
     {.name = "changing", .demand = DEMAND_CHANGING, .rounds = ROUNDS},
+    {.name = "meet", .demand = DEMAND_FAR, .rounds = 1},
     {.name = "first", .reduces = 1, .rounds = 1},
     {.name = "allreduce", .reduces = 1, .rounds = ROUNDS},
 };
@@ -272,6 +275,12 @@ static uint64_t demand_bytes(demand_t demand, int source, int destination, int r
     case DEMAND_SPARSE:
         return distance == 1 || distance == scale.size - 1 || distance == scale.num_local ||
                        distance == scale.size - scale.num_local
+                   ? SPARSE_BYTES
+                   : 0;
+    case DEMAND_FAR:
+        return distance == FAR_NODES * scale.num_local || distance == scale.size - FAR_NODES * scale.num_local ||
+                       distance == 2 * FAR_NODES * scale.num_local ||
+                       distance == scale.size - 2 * FAR_NODES * scale.num_local
                    ? SPARSE_BYTES
                    : 0;
     case DEMAND_DENSE:
@@ -638,7 +647,7 @@ int main(int argc, char **argv)
         scale.size % scale.num_local != 0) {
         fprintf(
             stderr,
-            "usage: ranks RANKS PER_NODE RAILS agreement|small|sparse|dense|changing|first|allreduce [--json] [--tune RULES] "
+            "usage: ranks RANKS PER_NODE RAILS agreement|small|sparse|dense|changing|meet|first|allreduce [--json] [--tune RULES] "
             "[--calls N] [--steps] [--slow|--lost|--weak]\n");
         return 2;
     }

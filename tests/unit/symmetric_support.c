@@ -22,6 +22,9 @@ void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     if (job->repeatable) {
         member->settings.resend_min_ms = 0;
     }
+    if (job->tune != NULL) {
+        member->settings.tune = job->tune;
+    }
     member_open(member, self);
 }
 

@@ -10,7 +10,7 @@
 typedef struct job {
     ranks_setup_t setup;
     int access, algorithm;
-    const char *adapt_file;
+    const char *adapt_file, *tune; /* NULL: the defaults */
     uint64_t memory_bytes;
     int gate_auto, deterministic;
     int steps_nodes;   /* from so many nodes on in steps; 0: by predicted time */

@@ -263,57 +263,141 @@ static void test_near(void **state)
     assert_false(mpath_team_is_near(512, 500, 5));
 }
 
-/* A gather among near nodes: of the others nothing is written. */
-static int near_body(ranks_self_t *self, void *argument)
+enum { MET_BYTES = 10001, UNTOUCHED = 0xa5 };
+
+static unsigned char met_byte(size_t i, int rank, int round)
 {
-    enum { BYTES = 10001, UNTOUCHED = 0xa5 };
-    static unsigned char mine[BYTES], all[BYTES * RANKS_MAX];
+    return (unsigned char)(i * 3 + (size_t)rank * 101 + (size_t)round);
+}
+
+/* Gathers among nodes that are met from place `since` on: what these say is at their places, and nothing is written elsewhere. */
+static void check_met(const ranks_self_t *self, mpath_team_t *team, int since, int round)
+{
+    static unsigned char mine[MET_BYTES], all[MET_BYTES * RANKS_MAX];
+    int num_met = mpath_team_num_met(team);
+
+    for (size_t i = 0; i < MET_BYTES; i++) {
+        mine[i] = met_byte(i, self->rank, round);
+    }
+    memset(all, UNTOUCHED, sizeof(all));
+    ranks_check(mpath_team_gather_met(team, since, mine, MET_BYTES, all) == MPATH_OK);
+    for (int rank = 0; rank < self->size; rank++) {
+        int node = mpath_topo_place(mpath_team_topo(team), rank)->node, place = mpath_team_place(team, rank);
+
+        ranks_check(place < num_met);
+        for (size_t i = 0; place >= 0 && i < MET_BYTES; i++) {
+            ranks_check(all[(size_t)place * MET_BYTES + i] ==
+                        (place >= since || node == self->node ? met_byte(i, rank, round) : UNTOUCHED));
+        }
+    }
+    for (size_t i = (size_t)num_met * MET_BYTES; i < sizeof(all); i++) {
+        ranks_check(all[i] == UNTOUCHED);
+    }
+}
+
+/* Nodes meet: near ones, then others, of which some nodes have none. */
+static int met_body(ranks_self_t *self, void *argument)
+{
     const ranks_setup_t *setup = argument;
     mpath_settings_t settings;
     mpath_context_t *context;
     mpath_team_t *team;
+    int near;
 
     mpath_settings_init(&settings);
     settings.small_bytes = 8;
     context              = ranks_context(self, &settings);
     team                 = ranks_team(self, context);
-    for (int round = 0; round < 3; round++) {
-        for (size_t i = 0; i < BYTES; i++) {
-            mine[i] = (unsigned char)(i * 3 + (size_t)self->rank * 101 + (size_t)round);
-        }
-        memset(all, UNTOUCHED, sizeof(all));
-        ranks_check(mpath_team_gather_near(team, mine, BYTES, all) == MPATH_OK);
-        for (size_t rank = 0; rank < (size_t)self->size; rank++) {
-            int node = mpath_topo_place(mpath_team_topo(team), (int)rank)->node;
-            int here = node == self->node || mpath_team_is_near(setup->nodes, self->node, node);
+    near                 = mpath_team_num_met(team);
+    for (int rank = 0; rank < self->size; rank++) {
+        int node = mpath_topo_place(mpath_team_topo(team), rank)->node;
 
-            for (size_t i = 0; i < BYTES; i++) {
-                ranks_check(all[rank * BYTES + i] ==
-                            (here ? (unsigned char)(i * 3 + rank * 101 + (size_t)round) : UNTOUCHED));
-            }
+        ranks_check((mpath_team_place(team, rank) >= 0) ==
+                    (node == self->node || mpath_team_is_near(setup->nodes, self->node, node)));
+    }
+    check_met(self, team, 0, 0);
+    for (int node = 0; node < setup->nodes; node++) {
+        if ((node + self->node) % 3 == 0) {
+            mpath_team_meet(team, node);
         }
     }
-    ranks_check(mpath_team_allgather(team, mine, BYTES, all) == MPATH_OK);
-    for (size_t rank = 0; rank < (size_t)self->size; rank++) {
-        ranks_check(all[rank * BYTES] == (unsigned char)(rank * 101 + 2));
-    }
+    check_met(self, team, near, 1);
+    check_met(self, team, mpath_team_num_met(team), 2);
+    check_met(self, team, 0, 3);
     mpath_team_destroy(team);
     mpath_context_destroy(context);
     return 0;
 }
 
-static void test_gather_near(void **state)
+static void test_gather_met(void **state)
 {
     const int uneven[] = {0, 1, 2, 3, 4, 5, 6, 7, 3, 3, 0};
     ranks_setup_t one = {.size = 3, .nodes = 1}, setup = {.size = 12};
     ranks_setup_t unequal = {.size = 11, .nodes = 8, .node_of = uneven};
 
     (void)state;
-    assert_int_equal(ranks_run(&one, near_body, &one), 0);
+    assert_int_equal(ranks_run(&one, met_body, &one), 0);
     for (setup.nodes = 2; setup.nodes <= 12; setup.nodes += setup.nodes > 4 ? 4 : 1) {
-        assert_int_equal(ranks_run(&setup, near_body, &setup), 0);
+        assert_int_equal(ranks_run(&setup, met_body, &setup), 0);
     }
-    assert_int_equal(ranks_run(&unequal, near_body, &unequal), 0);
+    assert_int_equal(ranks_run(&unequal, met_body, &unequal), 0);
+}
+
+/* Agreements say whether pairs that are left go to nodes that are not met: of how many, and no more once they are. */
+static int unmet_body(ranks_self_t *self, void *argument)
+{
+    const ranks_setup_t *setup = argument;
+    int far = 0, last = self->size - 1, others = 0;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+    mpath_agreed_t agreed;
+    uint64_t signature;
+    buffers_t b;
+
+    mpath_settings_init(&settings);
+    context = ranks_context(self, &settings);
+    team    = ranks_team(self, context);
+    buffers_init(&b, self->size);
+    while (far == 0 || mpath_team_is_near(setup->nodes, 0, far)) {
+        far++;
+    }
+    (void)signature_of(team, &b, 0, self->rank, self->size);
+    ranks_check(mpath_team_is_near(setup->nodes, 0, last));
+    b.send_bytes[last] = self->rank == 0 ? 100000 : 0;
+    b.recv_bytes[0]    = self->rank == last ? 100000 : 0;
+    ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK && agreed.unmet == MPATH_UNMET_NONE);
+    b.send_bytes[far] = self->rank == 0 ? 100 : 0; /* within the agreement */
+    b.recv_bytes[0]   = self->rank == last ? 100000 : self->rank == far ? 100 : 0;
+    ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK && agreed.unmet == MPATH_UNMET_NONE);
+    b.send_bytes[far] = self->rank == 0 ? 100000 : 0;
+    b.recv_bytes[0]   = self->rank == last || self->rank == far ? 100000 : 0;
+    ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK && agreed.unmet == MPATH_UNMET_SOME);
+    signature = agreed.signature;
+    if (self->rank == 0 || self->rank == far) {
+        mpath_team_meet(team, self->rank == 0 ? far : 0);
+    }
+    ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK && agreed.unmet == MPATH_UNMET_NONE);
+    ranks_check(agreed.signature == signature); /* it is the same call */
+    for (int rank = 0; rank < self->size; rank++) {
+        b.send_bytes[rank] = self->rank == 0 && rank > 0 ? 100000 : 0;
+        others += rank > 0 && rank != far && !mpath_team_is_near(setup->nodes, 0, rank);
+    }
+    b.recv_bytes[0] = self->rank > 0 ? 100000 : 0;
+    ranks_check(others > setup->nodes / 4);
+    ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK && agreed.unmet == MPATH_UNMET_MANY);
+    buffers_free(&b);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_unmet(void **state)
+{
+    ranks_setup_t setup = {.size = 16, .nodes = 16};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, unmet_body, &setup), 0);
 }
 
 int main(void)
@@ -322,7 +406,7 @@ int main(void)
         cmocka_unit_test(test_one_node),    cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_many_nodes),
         cmocka_unit_test(test_small_bytes), cmocka_unit_test(test_leader_bytes),  cmocka_unit_test(test_interleaved),
         cmocka_unit_test(test_rewrite),     cmocka_unit_test(test_signature),     cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_near),        cmocka_unit_test(test_gather_near),
+        cmocka_unit_test(test_near),        cmocka_unit_test(test_gather_met),    cmocka_unit_test(test_unmet),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
