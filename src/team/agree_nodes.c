@@ -259,6 +259,13 @@ static void message_used(mpath_team_t *team, mpath_channel_t *channel, mpath_agr
     }
 }
 
+/* The same of a gather: these are seldom, and of many channels that nothing else comes by. */
+static void block_used(mpath_team_t *team, mpath_channel_t *channel, mpath_agree_wait_t *wait)
+{
+    mpath_channel_forget(channel);
+    message_used(team, channel, wait);
+}
+
 static mpath_status_t message_await(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                     mpath_channel_t *channel, mpath_message_type_t type, int round,
                                     mpath_agree_wait_t *wait)
@@ -522,7 +529,7 @@ static mpath_status_t gather_round(mpath_team_t *team, const mpath_call_t *call,
     for (int i = 0; i < count; i++) {
         node_came(team, node_at(team, have + i));
     }
-    message_used(team, channel, wait);
+    block_used(team, channel, wait);
     return MPATH_OK;
 }
 
@@ -573,6 +580,7 @@ mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *
         }
     }
     mpath_reserve_clear(team->agree->gathered, mpath_agree_gathered_room(team)); /* gathers are seldom */
+    mpath_reserve_clear(team->channels->out, team->channels->out_room);
     return status;
 }
 
@@ -601,9 +609,10 @@ mpath_status_t mpath_agree_nodes_gather_met(mpath_team_t *team, const mpath_call
             status = direct_read(team, &limits, channel->node, bytes, record);
         }
         if (status == MPATH_OK) {
-            message_used(team, channel, wait);
+            block_used(team, channel, wait);
         }
     }
+    mpath_reserve_clear(team->channels->out, team->channels->out_room);
     return status;
 }
 

@@ -123,6 +123,12 @@ mpath_status_t mpath_channel_send(mpath_team_t *team, mpath_channel_t *channel, 
 /* The same of one. */
 int mpath_channel_test(mpath_team_t *team, mpath_channel_t *channel);
 
+/*
+ * The message in the channel has been used, and is not posted again yet: gives its pages back, where it has some of its own. Libraries
+ * that keep memory registered notice that, as they do when an application frees some.
+ */
+void mpath_channel_forget(mpath_channel_t *channel);
+
 /* The message in the channel has been used. */
 mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel);
 

@@ -125,28 +125,42 @@ static size_t max_channels(const mpath_team_t *team, const mpath_channel_rooms_t
     return (size_t)count;
 }
 
+/* Those with more than a page have pages of their own, in front of the others; *bytes_p: what all take. */
+static void place_messages(mpath_channels_t *channels, char *at, size_t *bytes_p)
+{
+    size_t page = mpath_reserve_pages(1), bytes = 0;
+
+    for (int small = 0; small < 2; small++) {
+        for (int i = 0; i < channels->count; i++) {
+            mpath_channel_t *channel = &channels->list[i];
+
+            if ((channel->in_room <= page) == small) {
+                channel->in = at != NULL ? at + bytes : NULL;
+                bytes += small ? (channel->in_room + 7) & ~(size_t)7 : mpath_reserve_pages(channel->in_room);
+            }
+        }
+    }
+    *bytes_p = bytes;
+}
+
 /* Few channels ever have a large message, and of many nodes most have none at all: what is reserved is seldom taken. */
 static mpath_status_t allocate_messages(mpath_channels_t *channels)
 {
-    char *at;
-
-    for (int i = 0; i < channels->count; i++) {
-        mpath_channel_t *channel = &channels->list[i];
-
-        channel->in_room = (channel->in_room + 7) & ~(size_t)7;
-        channels->in_bytes += channel->in_room;
-    }
+    place_messages(channels, NULL, &channels->in_bytes);
     channels->in  = mpath_reserve(channels->in_bytes);
     channels->out = mpath_reserve(channels->out_room);
     if (channels->in == NULL || channels->out == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    at = channels->in;
-    for (int i = 0; i < channels->count; i++) {
-        channels->list[i].in = at;
-        at += channels->list[i].in_room;
-    }
+    place_messages(channels, channels->in, &channels->in_bytes);
     return MPATH_OK;
+}
+
+void mpath_channel_forget(mpath_channel_t *channel)
+{
+    if (channel->in_room > mpath_reserve_pages(1)) {
+        mpath_reserve_clear(channel->in, mpath_reserve_pages(channel->in_room));
+    }
 }
 
 mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
@@ -652,7 +666,7 @@ uint64_t mpath_team_memory_bytes(const mpath_team_t *team)
 
 const char *mpath_team_host(const mpath_team_t *team, int rank)
 {
-    return mpath_topo_machine(team->topo, team->node_of[rank])->host;
+    return mpath_topo_host(team->topo, team->node_of[rank]);
 }
 
 /* System calls: for a caller that has waited a while. */

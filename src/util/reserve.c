@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void *mpath_reserve(size_t bytes)
 {
@@ -26,6 +27,13 @@ void mpath_reserve_clear(void *memory, size_t bytes)
     if (bytes < MPATH_RESERVE_LEAST_BYTES || madvise(memory, bytes, MADV_DONTNEED) != 0) {
         memset(memory, 0, bytes);
     }
+}
+
+size_t mpath_reserve_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (bytes + page - 1) / page * page;
 }
 
 void mpath_unreserve(void *memory, size_t bytes)

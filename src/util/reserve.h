@@ -15,6 +15,8 @@
 void *mpath_reserve(size_t bytes);
 /* Of what was reserved: zeroed again, and its pages given back. */
 void mpath_reserve_clear(void *memory, size_t bytes);
+/* `bytes` in whole pages: what of reserved memory can be cleared by itself begins at a page, and ends with one. */
+size_t mpath_reserve_pages(size_t bytes);
 /* As many bytes as were reserved; NULL is nothing. */
 void mpath_unreserve(void *memory, size_t bytes);
 
