@@ -222,7 +222,7 @@ static mpath_history_key_t known_nic(const mpath_coll_t *coll, int nic)
     const mpath_topo_t *topo = mpath_team_topo(coll->team);
     int node                 = nic / nics->num_rails;
 
-    return mpath_history_nic((nics->num_nodes > 1) ? mpath_topo_machine(topo, node)->host : NULL,
+    return mpath_history_nic((nics->num_nodes > 1) ? mpath_topo_host(topo, node) : NULL,
                              coll->rates.numbers[nic % nics->num_rails]);
 }
 
@@ -451,8 +451,7 @@ static void log_rates(const mpath_coll_t *coll)
                                      (unsigned long long)nics->current_bps[mpath_nics_index(nics, node, i)]);
         }
         mpath_info("alltoallv: rails of %s carry%s bytes per second; plans follow",
-                   (nics->num_nodes > 1) ? mpath_topo_machine(mpath_team_topo(coll->team), node)->host : "all nodes",
-                   text);
+                   (nics->num_nodes > 1) ? mpath_topo_host(mpath_team_topo(coll->team), node) : "all nodes", text);
     }
 }
 

@@ -648,7 +648,7 @@ static mpath_status_t mover_settle(mpath_mover_t *mover, mpath_status_t status)
 
 static const char *host_of(const mpath_team_t *team, int rank)
 {
-    return mpath_topo_machine(team->topo, team->node_of[rank])->host;
+    return mpath_topo_host(team->topo, team->node_of[rank]);
 }
 
 static void hop_text(const mpath_mover_t *mover, const mpath_hop_t *hop, char *text, size_t size)

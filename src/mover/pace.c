@@ -187,9 +187,9 @@ static uint64_t key_mix(uint64_t key, const void *data, size_t bytes)
 
 static uint64_t port_key(const mpath_topo_t *topo, const mpath_resource_t *resource)
 {
-    const mpath_machine_t *machine = mpath_topo_machine(topo, resource->node);
-    const int32_t numbers[]        = {(int32_t)resource->kind, resource->index, resource->peer};
-    uint64_t key                   = key_mix(0xcbf29ce484222325ull, machine->host, strlen(machine->host));
+    const char *host        = mpath_topo_host(topo, resource->node);
+    const int32_t numbers[] = {(int32_t)resource->kind, resource->index, resource->peer};
+    uint64_t key            = key_mix(0xcbf29ce484222325ull, host, strlen(host));
 
     return key_mix(key, numbers, sizeof(numbers)) | 1;
 }
@@ -225,11 +225,11 @@ static mpath_status_t check_topo(const mpath_topo_t *topo)
     }
     for (node = 1; node < mpath_topo_num_nodes(topo); node++) {
         for (other = 0; other < node; other++) {
-            if (strcmp(mpath_topo_machine(topo, node)->host, mpath_topo_machine(topo, other)->host) == 0) {
+            if (strcmp(mpath_topo_host(topo, node), mpath_topo_host(topo, other)) == 0) {
                 mpath_error(
                     "nodes %d and %d of the emulated topology have the same host name '%s', by which their ports "
                     "are known; they are not paced",
-                    other, node, mpath_topo_machine(topo, node)->host);
+                    other, node, mpath_topo_host(topo, node));
                 return MPATH_ERR_PARAM;
             }
         }

@@ -364,7 +364,7 @@ static void say_untold(const mpath_team_t *team, const mpath_gpu_survey_t *surve
             mpath_info(
                 "%s: nothing tells that GPU %s reaches GPU %s, as no process sees both and NVML does not say so: "
                 "relays do without a way between the GPUs of this node",
-                mpath_topo_machine(team->topo, node)->host, survey->gpus[g].info.pci,
+                mpath_topo_host(team->topo, node), survey->gpus[g].info.pci,
                 survey->gpus[__builtin_ctz(survey->gpus[g].untold)].info.pci);
             return;
         }
@@ -1031,7 +1031,10 @@ static mpath_status_t open_shared(mpath_relay_t *relay)
 /* NICs of an emulated cluster are others than those of the same names in another job. */
 static void open_owners(mpath_relay_t *relay, const mpath_topo_t *topo, uint64_t scope)
 {
-    mpath_owners_open(mpath_topo_machine(topo, relay->team->node), relay->team->id, scope, &relay->owners);
+    mpath_machine_t machine;
+
+    mpath_topo_copy_machine(topo, relay->team->node, &machine);
+    mpath_owners_open(&machine, relay->team->id, scope, &relay->owners);
 }
 
 /* Collective: clocks for emulated rates, those of all communicators of the job. */

@@ -27,9 +27,11 @@ static int is_emulated(const mpath_share_t *share)
 void mpath_share_gpu_owners_begin(mpath_share_t *share)
 {
     mpath_owners_t *owners = &share->gpu->owners;
+    mpath_machine_t machine;
 
     if (!owners->opened && (share->num_links > 0) && !is_emulated(share)) {
-        mpath_owners_open(mpath_topo_machine(share->topo, share->node), mpath_team_id(share->team), 0, owners);
+        mpath_topo_copy_machine(share->topo, share->node, &machine);
+        mpath_owners_open(&machine, mpath_team_id(share->team), 0, owners);
     }
 }
 

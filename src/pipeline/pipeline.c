@@ -154,7 +154,7 @@ typedef struct edge {
 
 static const char *host_of(const mpath_share_t *share, int rank)
 {
-    return mpath_topo_machine(share->topo, mpath_topo_place(share->topo, rank)->node)->host;
+    return mpath_topo_host(share->topo, mpath_topo_place(share->topo, rank)->node);
 }
 
 /* An edge to a rank of this node that is behind. */

@@ -103,7 +103,7 @@ static void leave_out(mpath_team_t *team, int node, int nic, size_t without_way)
     team->topo_version = 1; /* not that which the GPUs' topology has been made for */
     mpath_info_by(team->rank == 0,
                   "%s: rail %s of %s has failed in another communicator; it is left out until it is back",
-                  team->oob.name, machine->nics[nic].name, machine->host);
+                  team->oob.name, machine->nics[nic].name, mpath_topo_host(team->topo, node));
 }
 
 void mpath_team_lost_sum(mpath_team_t *team)

@@ -700,7 +700,7 @@ static void setup_note_rails(const mpath_team_t *team)
 {
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
 
-    mpath_record_set_host(machine->host);
+    mpath_record_set_host(mpath_topo_host(team->topo, team->node));
     for (int nic = 0; nic < machine->num_nics; nic++) {
         atomic_store(&mpath_page_rail(machine->nics[nic].name, machine->nics[nic].rail)->is_used, 1);
     }

@@ -216,7 +216,7 @@ static const mpath_rail_set_t *rails_of(const mpath_topo_t *topo, int rank)
     int node = topo->places[rank].node;
 
     if (mpath_topo_gpu(topo, rank) < 0) {
-        return &topo->nodes[node].rails;
+        return topo->nodes[node].rails;
     }
     return (topo->reach != NULL) ? &topo->reach[rank] : &topo->gpu_nodes[node].rails;
 }

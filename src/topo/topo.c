@@ -6,6 +6,7 @@
 #include "topo/topo_internal.h"
 
 #include "util/log.h"
+#include "util/reserve.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -20,12 +21,12 @@
 /* --- entries of tables ------------------------------------------------------------------------------------------- */
 
 static void topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index,
-                              uint64_t capacity_bps, uint32_t latency_ns)
+                              uint64_t capacity_bps, uint16_t latency_ns)
 {
     mpath_resource_t *resource = &topo->resources[topo->num_resources++];
 
     resource->kind         = (uint8_t)kind;
-    resource->node         = node;
+    resource->node         = (uint32_t)node;
     resource->index        = (int8_t)index;
     resource->peer         = -1;
     resource->capacity_bps = capacity_bps;
@@ -644,10 +645,11 @@ static void topo_sort_ranks(mpath_topo_t *topo)
     }
 }
 
-static void topo_list_rails(mpath_topo_t *topo, int index)
+/* The NICs of a node in use. */
+static void topo_find_rails(const mpath_topo_t *topo, int index, mpath_rail_set_t *rails)
 {
-    mpath_topo_node_t *node = &topo->nodes[index];
-    uint64_t nics           = 0;
+    const mpath_topo_node_t *node = &topo->nodes[index];
+    uint64_t nics                 = 0;
     int nic;
 
     for (nic = 0; nic < topo->machines[index]->num_nics; nic++) {
@@ -655,14 +657,47 @@ static void topo_list_rails(mpath_topo_t *topo, int index)
             nics |= 1ull << nic;
         }
     }
-    rail_set_init(&node->rails, topo->machines[index], nics);
+    memset(rails, 0, sizeof(*rails));
+    rail_set_init(rails, topo->machines[index], nics);
+}
+
+static int rail_sets_are_equal(const mpath_rail_set_t *a, const mpath_rail_set_t *b)
+{
+    return a->mask == b->mask && a->num_used == b->num_used && memcmp(a->used, b->used, sizeof(a->used)) == 0 &&
+           memcmp(a->nic_of_rail, b->nic_of_rail, sizeof(a->nic_of_rail)) == 0;
+}
+
+/* Stores those of all nodes, once where a node has those of the node before it. */
+static mpath_status_t topo_list_rails(mpath_topo_t *topo)
+{
+    mpath_rail_set_t rails, before;
+    size_t count = 0;
+
+    for (int node = 0; node < topo->num_nodes; node++, before = rails) {
+        topo_find_rails(topo, node, &rails);
+        count += node == 0 || !rail_sets_are_equal(&rails, &before);
+    }
+    topo->rail_sets         = malloc(count * sizeof(*topo->rail_sets));
+    topo->changed_rail_sets = mpath_reserve((size_t)topo->num_nodes * sizeof(*topo->changed_rail_sets));
+    if (topo->rail_sets == NULL || topo->changed_rail_sets == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    count = 0;
+    for (int node = 0; node < topo->num_nodes; node++) {
+        topo_find_rails(topo, node, &rails);
+        if (node == 0 || !rail_sets_are_equal(&rails, topo->nodes[node - 1].rails)) {
+            topo->rail_sets[count++] = rails;
+        }
+        topo->nodes[node].rails = &topo->rail_sets[count - 1];
+    }
+    return MPATH_OK;
 }
 
 static const mpath_rail_set_t *rails_in_use(const mpath_topo_t *topo, int node)
 {
     int on_gpus = (topo->gpus != NULL) && (topo->gpu_nodes[node].occupied != 0);
 
-    return on_gpus ? &topo->gpu_nodes[node].rails : &topo->nodes[node].rails;
+    return on_gpus ? &topo->gpu_nodes[node].rails : topo->nodes[node].rails;
 }
 
 int mpath_topo_rails_alike(const mpath_topo_t *topo)
@@ -691,7 +726,7 @@ int mpath_topo_rails_alike(const mpath_topo_t *topo)
 /* Whether a node has the NICs in use of the first one, rail by rail with their rates. */
 static int node_matches(const mpath_topo_t *topo, int node)
 {
-    const mpath_rail_set_t *first = &topo->nodes[0].rails, *rails = &topo->nodes[node].rails;
+    const mpath_rail_set_t *first = topo->nodes[0].rails, *rails = topo->nodes[node].rails;
     int matches = (rails->mask == first->mask) && (memcmp(rails->used, first->used, sizeof(rails->used)) == 0);
 
     for (int k = 0; matches && (k < rails->num_used); k++) {
@@ -703,7 +738,7 @@ static int node_matches(const mpath_topo_t *topo, int node)
 
 static void topo_compare_rails(mpath_topo_t *topo)
 {
-    topo->rails_match = (topo->gpus == NULL) && (topo->nodes[0].rails.num_used > 0);
+    topo->rails_match = (topo->gpus == NULL) && (topo->nodes[0].rails->num_used > 0);
     for (int i = 0; topo->rails_match && (i < topo->num_nodes); i++) {
         topo->rails_match = node_matches(topo, i);
     }
@@ -747,22 +782,7 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
     return (topo->gpus != NULL) ? gpus_sign(topo, hash) : hash;
 }
 
-/* --- change ------------------------------------------------------------------------------------------------------ */
-
-mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
-{
-    if (topo->gpus != NULL) {
-        return MPATH_ERR_UNSUPPORTED;
-    }
-    topo->machines[node]->nics[nic].up = (uint8_t)(up != 0);
-    memset(&topo->nodes[node].rails, 0, sizeof(topo->nodes[node].rails));
-    topo_list_rails(topo, node);
-    topo_compare_rails(topo);
-    topo->signature = topo_sign(topo);
-    return MPATH_OK;
-}
-
-/* --- life -------------------------------------------------------------------------------------------------------- */
+/* --- machines ---------------------------------------------------------------------------------------------------- */
 
 /* A machine is described with room for very many NICs, and has few. */
 static size_t bytes_of(const mpath_machine_t *machine)
@@ -770,10 +790,108 @@ static size_t bytes_of(const mpath_machine_t *machine)
     return offsetof(mpath_machine_t, nics) + (size_t)machine->num_nics * sizeof(machine->nics[0]);
 }
 
+/* But for their names. */
+static int machines_are_equal(const mpath_machine_t *a, const mpath_machine_t *b)
+{
+    size_t head = offsetof(mpath_machine_t, num_nics);
+
+    return a->num_nics == b->num_nics &&
+           memcmp((const char *)a + head, (const char *)b + head, bytes_of(a) - head) == 0;
+}
+
+/*
+ * The first node with the machine of this one, as far as it is looked for: in clusters of several kinds nodes of one kind mostly follow
+ * each other. `before`: that of the node before.
+ */
+static int find_equal(const mpath_machine_t *machines, int node, int before)
+{
+    return node > 0 && machines_are_equal(&machines[node], &machines[before]) ? before
+           : node > 0 && machines_are_equal(&machines[node], &machines[0])    ? 0
+                                                                              : node;
+}
+
+/* Stores each once. */
+static mpath_status_t topo_take_machines(mpath_topo_t *topo, const mpath_machine_t *machines)
+{
+    size_t bytes = 0, host_bytes = 0;
+    int num_nodes = topo->num_nodes;
+
+    for (int node = 0, first = 0; node < num_nodes; node++) {
+        first = find_equal(machines, node, first);
+        bytes += first == node ? bytes_of(&machines[node]) : 0;
+        host_bytes += strlen(machines[node].host) + 1;
+        topo->changed_bytes += bytes_of(&machines[node]);
+    }
+    topo->machine_memory   = calloc(1, bytes);
+    topo->changed_machines = mpath_reserve(topo->changed_bytes);
+    topo->hosts            = malloc(host_bytes);
+    topo->host_places      = malloc((size_t)num_nodes * sizeof(*topo->host_places));
+    if (topo->machine_memory == NULL || topo->changed_machines == NULL || topo->hosts == NULL ||
+        topo->host_places == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    bytes = host_bytes = 0;
+    for (int node = 0, first = 0; node < num_nodes; node++) {
+        first = find_equal(machines, node, first);
+        if (first == node) {
+            topo->machines[node] = (mpath_machine_t *)(void *)((char *)topo->machine_memory + bytes);
+            memcpy(topo->machines[node], &machines[node], bytes_of(&machines[node]));
+            memset(topo->machines[node]->host, 0, sizeof(topo->machines[node]->host));
+            bytes += bytes_of(&machines[node]);
+        } else {
+            topo->machines[node] = topo->machines[first];
+        }
+        topo->host_places[node] = (uint32_t)host_bytes;
+        strcpy(topo->hosts + host_bytes, machines[node].host);
+        host_bytes += strlen(machines[node].host) + 1;
+    }
+    return MPATH_OK;
+}
+
+/* That node's, which it shares with no other any more. */
+static mpath_machine_t *topo_own_machine(mpath_topo_t *topo, int node)
+{
+    size_t at = 0;
+    mpath_machine_t *own;
+
+    for (int before = 0; before < node; before++) {
+        at += bytes_of(topo->machines[before]);
+    }
+    own = (mpath_machine_t *)(void *)((char *)topo->changed_machines + at);
+    if (topo->machines[node] != own) {
+        memcpy(own, topo->machines[node], bytes_of(topo->machines[node]));
+        topo->machines[node] = own;
+    }
+    return own;
+}
+
+/* --- change ------------------------------------------------------------------------------------------------------ */
+
+mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
+{
+    if (topo->gpus != NULL) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    topo_own_machine(topo, node)->nics[nic].up = (uint8_t)(up != 0);
+    topo_find_rails(topo, node, &topo->changed_rail_sets[node]);
+    topo->nodes[node].rails = &topo->changed_rail_sets[node];
+    topo_compare_rails(topo);
+    topo->signature = topo_sign(topo);
+    return MPATH_OK;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+static mpath_status_t topo_no_memory(int num_nodes, int num_ranks)
+{
+    mpath_error("topology: no memory for %d nodes and %d ranks; no topology built", num_nodes, num_ranks);
+    return MPATH_ERR_NO_MEMORY;
+}
+
 static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
                                     const mpath_place_t *places, int num_ranks, mpath_topo_t **topo_p)
 {
-    size_t num_resources = 0, num_bounds = 0, machine_bytes = 0;
+    size_t num_resources = 0, num_bounds = 0;
     mpath_topo_t *topo;
     int i;
 
@@ -784,7 +902,6 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
     for (i = 0; i < num_nodes; i++) {
         num_resources += 1 + 2 * (size_t)machines[i].num_nics;
         num_bounds += 1 + (size_t)machines[i].num_nics;
-        machine_bytes += bytes_of(&machines[i]);
         num_resources += (gpus != NULL) ? gpus_count_resources(&gpus[i]) : 0;
     }
     topo->num_nodes = num_nodes;
@@ -795,9 +912,8 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
     topo->places    = calloc((size_t)num_ranks + 1, sizeof(*topo->places)); /* room for none: calloc(0) may be NULL */
     topo->beside    = calloc((size_t)num_ranks + 1, sizeof(*topo->beside));
     topo->bounds    = calloc(num_bounds, sizeof(*topo->bounds));
-    topo->machine_memory = malloc(machine_bytes);
-    if ((topo->machines == NULL) || (topo->machine_memory == NULL) || (topo->nodes == NULL) ||
-        (topo->resources == NULL) || (topo->places == NULL) || (topo->beside == NULL) || (topo->bounds == NULL)) {
+    if ((topo->machines == NULL) || (topo->nodes == NULL) || (topo->resources == NULL) || (topo->places == NULL) ||
+        (topo->beside == NULL) || (topo->bounds == NULL) || (topo_take_machines(topo, machines) != MPATH_OK)) {
         goto err_destroy;
     }
     if (gpus != NULL) {
@@ -808,11 +924,6 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
         }
         memcpy(topo->gpus, gpus, (size_t)num_nodes * sizeof(*gpus));
     }
-    for (i = 0, machine_bytes = 0; i < num_nodes; i++) {
-        topo->machines[i] = (mpath_machine_t *)(void *)((char *)topo->machine_memory + machine_bytes);
-        memcpy(topo->machines[i], &machines[i], bytes_of(&machines[i]));
-        machine_bytes += bytes_of(&machines[i]);
-    }
     if (num_ranks > 0) {
         memcpy(topo->places, places, (size_t)num_ranks * sizeof(*places));
     }
@@ -822,8 +933,7 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
 err_destroy:
     mpath_topo_destroy(topo);
 err:
-    mpath_error("topology: no memory for %d nodes and %d ranks; no topology built", num_nodes, num_ranks);
-    return MPATH_ERR_NO_MEMORY;
+    return topo_no_memory(num_nodes, num_ranks);
 }
 
 mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
@@ -838,7 +948,6 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
 {
     mpath_status_t status;
     mpath_topo_t *topo;
-    int i;
 
     status = topo_check(machines, num_nodes, places, num_ranks, params);
     if (status != MPATH_OK) {
@@ -860,8 +969,10 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
     topo->params = *params;
     topo_number_resources(topo);
     topo_sort_ranks(topo);
-    for (i = 0; i < num_nodes; i++) {
-        topo_list_rails(topo, i);
+    status = topo_list_rails(topo);
+    if (status != MPATH_OK) {
+        mpath_topo_destroy(topo);
+        return topo_no_memory(num_nodes, num_ranks);
     }
     if (gpus != NULL) {
         status = gpus_place_ranks(topo);
@@ -893,6 +1004,11 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     free(topo->nodes);
     free(topo->machines);
     free(topo->machine_memory);
+    mpath_unreserve(topo->changed_machines, topo->changed_bytes);
+    mpath_unreserve(topo->changed_rail_sets, (size_t)topo->num_nodes * sizeof(*topo->changed_rail_sets));
+    free(topo->rail_sets);
+    free(topo->hosts);
+    free(topo->host_places);
     free(topo);
 }
 
@@ -930,10 +1046,16 @@ const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node)
     return topo->machines[node];
 }
 
+const char *mpath_topo_host(const mpath_topo_t *topo, int node)
+{
+    return topo->hosts + topo->host_places[node];
+}
+
 void mpath_topo_copy_machine(const mpath_topo_t *topo, int node, mpath_machine_t *machine)
 {
     memset(machine, 0, sizeof(*machine));
     memcpy(machine, topo->machines[node], bytes_of(topo->machines[node]));
+    strcpy(machine->host, mpath_topo_host(topo, node));
 }
 
 const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo)

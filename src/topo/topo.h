@@ -80,11 +80,12 @@ typedef enum mpath_resource_kind {
     MPATH_RESOURCE_UPLINK_RX
 } mpath_resource_kind_t;
 
+/* There are many: of 16 bytes. */
 typedef struct mpath_resource {
     uint64_t capacity_bps;
-    uint32_t latency_ns;
-    int32_t node;
-    uint8_t kind; /* mpath_resource_kind_t */
+    uint32_t node : 24;
+    uint32_t kind : 8; /* mpath_resource_kind_t */
+    uint16_t latency_ns;
     int8_t index; /* NIC or GPU number on its node; 0 where there is one */
     int8_t peer;  /* the other GPU of an NVLINK; else -1 */
 } mpath_resource_t;
@@ -237,10 +238,14 @@ void mpath_topo_destroy(mpath_topo_t *topo);
 int mpath_topo_num_ranks(const mpath_topo_t *topo);
 int mpath_topo_num_nodes(const mpath_topo_t *topo);
 const mpath_place_t *mpath_topo_place(const mpath_topo_t *topo, int rank);
-/* With the NICs that it has and no memory behind them: mpath_topo_copy_machine() copies it. */
 /* Most that a node has. */
 int mpath_topo_most_nics(const mpath_topo_t *topo);
+/*
+ * With the NICs that it has and no memory behind them, nor its name, which mpath_topo_host() tells: nodes that differ in nothing else
+ * have the same one. mpath_topo_copy_machine() copies all of it.
+ */
 const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node);
+const char *mpath_topo_host(const mpath_topo_t *topo, int node);
 void mpath_topo_copy_machine(const mpath_topo_t *topo, int node, mpath_machine_t *machine);
 const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
 /* The GPUs of a node; NULL where the topology describes none (on any node). */

@@ -21,8 +21,8 @@ typedef struct mpath_rail_set {
  */
 typedef struct mpath_topo_node {
     int first_resource;
-    mpath_rail_set_t rails; /* NICs in use */
-    int32_t *beside;        /* ranks beside NIC n: topo->beside[beside[n]] up to beside[n + 1] */
+    const mpath_rail_set_t *rails; /* NICs in use; nodes with the same ones share them */
+    int32_t *beside;               /* ranks beside NIC n: topo->beside[beside[n]] up to beside[n + 1] */
 } mpath_topo_node_t;
 
 /*
@@ -48,13 +48,18 @@ struct mpath_topo {
     int rails_equal, rails_match;
     uint64_t signature;
     mpath_topo_params_t params;
-    mpath_machine_t **machines; /* of each only the NICs that it has: mpath_topo_copy_machine() */
+    mpath_machine_t **machines; /* by node, with the NICs that it has and no name; equal ones are shared */
     void *machine_memory;
+    void *changed_machines; /* reserved: a place by node, for one that is another one now */
+    size_t changed_bytes;
+    char *hosts;           /* names, one behind the other */
+    uint32_t *host_places; /* of these, by node */
     mpath_place_t *places;
     mpath_resource_t *resources;
     mpath_topo_node_t *nodes;
-    int32_t *beside; /* ranks that have a NIC, by node, NIC, rank */
-    int32_t *bounds; /* mpath_topo_node_t.beside of all nodes */
+    mpath_rail_set_t *rail_sets, *changed_rail_sets; /* of nodes; reserved: a place by node, as of machines */
+    int32_t *beside;                                 /* ranks that have a NIC, by node, NIC, rank */
+    int32_t *bounds;                                 /* mpath_topo_node_t.beside of all nodes */
     /* NULL where no node has GPUs */
     mpath_node_gpus_t *gpus;
     mpath_topo_gpu_node_t *gpu_nodes;

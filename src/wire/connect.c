@@ -76,7 +76,7 @@ int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
             nic, nic_to, rank);
         return MPATH_ERR_INTERNAL;
     }
-    snprintf(name, sizeof(name), "rank %d (%s)", rank, mpath_topo_machine(team->topo, team->node_of[rank])->host);
+    snprintf(name, sizeof(name), "rank %d (%s)", rank, mpath_topo_host(team->topo, team->node_of[rank]));
     peer = mpath_fabric_peer(links->fabric, links->fabric_nic[nic], address, bytes, name);
     if (peer >= 0) {
         *known = peer + 1;

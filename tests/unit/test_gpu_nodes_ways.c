@@ -207,12 +207,13 @@ void __wrap_mpath_owners_announce(mpath_owners_t *owners, mpath_owner_ports_t po
 /* Of GPUs; data on the host makes nobody an owner. */
 static int rails_body(ranks_self_t *self, void *argument)
 {
+    mpath_machine_t machine;
     mpath_nic_set_t mine;
     own_t own;
 
     own_init(&own, self, argument);
-    mpath_owners_open(mpath_topo_machine(own.member.symmetric->share->topo, own.member.symmetric->share->node),
-                      mpath_team_id(own.member.team) + 1, 0, &rails.others);
+    mpath_topo_copy_machine(own.member.symmetric->share->topo, own.member.symmetric->share->node, &machine);
+    mpath_owners_open(&machine, mpath_team_id(own.member.team) + 1, 0, &rails.others);
     for (uint64_t round = 0; round < 4; round++) {
         rails.told = 0;
         rails.seen = (mpath_owner_ports_t){0};

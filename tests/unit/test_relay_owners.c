@@ -201,6 +201,7 @@ static uint64_t told(mpath_owner_ports_t ports_told)
 static int room_body(ranks_self_t *self, void *argument)
 {
     const relay_job_t *job = argument;
+    mpath_machine_t machine;
     mpath_owners_t owner;
     yields_t before;
     member_t member;
@@ -211,8 +212,8 @@ static int room_body(ranks_self_t *self, void *argument)
     member_round(&member, A2A_GIVEN, 0, 0);
     ranks_check((self->rank == 0) ? (lent.full > 1 && lent.most > 1) : (lent.full == 0));
     ranks_check(mpath_relay_clocks_get(member.team, &clocks) == MPATH_OK);
-    mpath_owners_open(mpath_topo_machine(mpath_team_gpu_topo(member.team), self->rank / 2),
-                      mpath_team_id(member.team) + 1, mpath_relay_clocks_id(clocks), &owner);
+    mpath_topo_copy_machine(mpath_team_gpu_topo(member.team), self->rank / 2, &machine);
+    mpath_owners_open(&machine, mpath_team_id(member.team) + 1, mpath_relay_clocks_id(clocks), &owner);
     mpath_owners_announce(&owner, ports((self->rank == 0) ? SENDS(1u << 1) : 0),
                           mpath_time_ns() + 100 * MPATH_NS_PER_S);
     ranks_barrier(self);

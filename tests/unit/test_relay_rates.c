@@ -143,8 +143,7 @@ static int learn_body(ranks_self_t *self, void *argument)
     times_slower = SLOWER;
     call_until(&member, job, 1, 2);
     for (int host = 0; host < 2; host++) { /* either end of the rail may be blamed */
-        const mpath_history_key_t nic = mpath_history_nic(mpath_topo_machine(mpath_team_topo(member.team), host)->host,
-                                                          1);
+        const mpath_history_key_t nic = mpath_history_nic(mpath_topo_host(mpath_team_topo(member.team), host), 1);
 
         known_bps = (mpath_history_of(&nic).value < known_bps) ? mpath_history_of(&nic).value : known_bps;
     }

@@ -98,7 +98,7 @@ static int nodes_body(ranks_self_t *self, void *argument)
 
         snprintf(host, sizeof(host), "virtual%d", dealt[leaders[node]]);
         ranks_check(team->leaders[node] == leaders[node]);
-        ranks_check(strcmp(mpath_topo_machine(mpath_team_topo(team), node)->host, host) == 0);
+        ranks_check(strcmp(mpath_topo_host(mpath_team_topo(team), node), host) == 0);
     }
     ranks_check(mpath_team_memory_bytes(team) > 0);
     ranks_check(mpath_team_memory_bytes(team) <= settings.memory_bytes);
@@ -427,7 +427,7 @@ static int file_body(ranks_self_t *self, void *argument)
         ranks_check(team->num_nodes == job->nodes);
         if (job->nodes == 2) { /* places follow the job's ranks */
             ranks_check(team->node_of[0] == 0 && team->node_of[1] == 0 && team->node_of[2] == 1);
-            ranks_check(strcmp(mpath_topo_machine(mpath_team_topo(team), 0)->host, "second") == 0);
+            ranks_check(strcmp(mpath_topo_host(mpath_team_topo(team), 0), "second") == 0);
             ranks_check(mpath_topo_place(mpath_team_topo(team), 0)->nic == 1);
             ranks_check(mpath_topo_params(mpath_team_topo(team))->access == MPATH_REACH_AFFINE);
         }

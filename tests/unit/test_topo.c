@@ -43,7 +43,7 @@ static void test_resources(void **state)
     for (size_t k = 0; k < sizeof(of_gpus) / sizeof(of_gpus[0]); k++) {
         assert_int_equal(mpath_topo_resource_find(topo, of_gpus[k], 0, 0), -1);
     }
-    assert_string_equal(mpath_topo_machine(topo, 1)->host, "host1");
+    assert_string_equal(mpath_topo_host(topo, 1), "host1");
     mpath_topo_destroy(topo);
 }
 

@@ -4,6 +4,8 @@
 #include "unit/capture.h"
 #include "unit/topo_support.h"
 
+#include <stdio.h>
+
 /* What holds for every path of every topology. */
 static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int source, int destination)
 {
@@ -321,6 +323,44 @@ static void test_set_nic(void **state)
     }
 }
 
+/* What equal nodes share stays theirs when one of them changes, the first or another one; each has its own name. */
+static void test_shared(void **state)
+{
+    mpath_topo_t *topo, *built;
+    mpath_machine_t copy;
+    char name[16];
+    cluster_t c;
+
+    (void)state;
+    for (int changed = 0; changed < 4; changed++) {
+        cluster_of_nics(&c, 4, 3, MPATH_REACH_ALL, 0);
+        c.machines[2].nics[0].rate_bps = NIC_BPS / 2;
+        topo                           = cluster_build(&c);
+        assert_ptr_equal(mpath_topo_machine(topo, 0), mpath_topo_machine(topo, 1));
+        assert_ptr_equal(mpath_topo_machine(topo, 0), mpath_topo_machine(topo, 3));
+        assert_ptr_not_equal(mpath_topo_machine(topo, 0), mpath_topo_machine(topo, 2));
+        for (int up = 0; up < 2; up++) {
+            c.machines[changed].nics[1].up = (uint8_t)up;
+            built                          = cluster_build(&c);
+            assert_int_equal(mpath_topo_set_nic(topo, changed, 1, up), MPATH_OK);
+            assert_true(mpath_topo_signature(topo) == mpath_topo_signature(built));
+            check_all_paths(topo);
+            for (int node = 0; node < 4; node++) {
+                snprintf(name, sizeof(name), "host%d", node);
+                assert_string_equal(mpath_topo_host(topo, node), name);
+                mpath_topo_copy_machine(topo, node, &copy);
+                assert_string_equal(copy.host, name);
+                assert_int_equal(copy.nics[1].up, node != changed || up);
+                assert_true(copy.nics[0].rate_bps == (node == 2 ? NIC_BPS / 2 : NIC_BPS));
+                assert_int_equal(mpath_topo_num_paths(topo, node * 3, (node + 1) % 4 * 3),
+                                 mpath_topo_num_paths(built, node * 3, (node + 1) % 4 * 3));
+            }
+            mpath_topo_destroy(built);
+        }
+        mpath_topo_destroy(topo);
+    }
+}
+
 /* Several ranks beside a NIC share the work of relaying. */
 static void test_shared_nic(void **state)
 {
@@ -393,7 +433,7 @@ int main(void)
         cmocka_unit_test(test_same_node),    cmocka_unit_test(test_cut_text),     cmocka_unit_test(test_all),
         cmocka_unit_test(test_affine),       cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates),
         cmocka_unit_test(test_unequal_nics), cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_set_nic),
-        cmocka_unit_test(test_shared_nic),   cmocka_unit_test(test_random),
+        cmocka_unit_test(test_shared),       cmocka_unit_test(test_shared_nic),   cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

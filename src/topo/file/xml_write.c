@@ -70,13 +70,15 @@ static void write_gpus(FILE *out, const mpath_node_gpus_t *gpus)
     }
 }
 
-static void write_node(FILE *out, const mpath_machine_t *machine, const mpath_node_gpus_t *gpus)
+static void write_node(FILE *out, const mpath_topo_t *topo, int node)
 {
+    const mpath_machine_t *machine = mpath_topo_machine(topo, node);
+    const mpath_node_gpus_t *gpus  = mpath_topo_gpus(topo, node);
     const mpath_nic_t *nic;
     int i;
 
     fputs("  <node host=\"", out);
-    write_text(out, machine->host);
+    write_text(out, mpath_topo_host(topo, node));
     fprintf(out, "\" numa=\"%d\" host-memory-bps=\"%" PRIu64 "\"", machine->num_numa, machine->host_memory_bps);
     if (gpus != NULL) {
         write_gpu_head(out, gpus);
@@ -109,7 +111,7 @@ mpath_status_t mpath_topo_file_write(const mpath_topo_t *topo, FILE *out)
     }
     fputs(">\n", out);
     for (i = 0; i < mpath_topo_num_nodes(topo); i++) {
-        write_node(out, mpath_topo_machine(topo, i), mpath_topo_gpus(topo, i));
+        write_node(out, topo, i);
     }
     for (i = 0; i < mpath_topo_num_ranks(topo); i++) {
         place = mpath_topo_place(topo, i);
