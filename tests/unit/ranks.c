@@ -4,6 +4,7 @@
 
 #include "record/page.h"
 #include "team/team_private.h"
+#include "team/wait.h"
 #include "child.h"
 #include "ranks_mesh.h"
 #include "util/log.h"
@@ -65,6 +66,7 @@ static int run_rank(const ranks_setup_t *setup, int rank, ranks_shared_t *shared
         self.local_rank += node_of(setup, other) == self.node;
     }
     make_machine(setup, self.node, &self.machine);
+    mpath_idle_set_load(setup->size, (int)sysconf(_SC_NPROCESSORS_ONLN)); /* virtual nodes have them in common */
     self.mesh = ranks_mesh_create(rank, setup->size, setup->deaf, shared);
     ranks_oob(&self, 0, NULL, setup->size, &self.oob);
     result = body(&self, argument);
