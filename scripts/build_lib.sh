@@ -41,14 +41,19 @@ take_kernels() {
     fi
 }
 
+# make_tree DIR [ARGS...]: one at a time, as stages that run at a time share trees.
+make_tree() {
+    (exec 9>"$1/.mpath_lock" && flock 9 && make -s -j2 -C "$@")
+}
+
 # build_tree DIR ARGS...: configures and makes.
 build_tree() {
-    configure_tree "$@" && make -s -j2 -C "$1"
+    configure_tree "$@" && make_tree "$1"
 }
 
 # build_programs TARGET DIR ARGS...: also makes the programs TARGET of tests/Makefile.am (mpi-programs, fuzz-programs).
 build_programs() {
     local target=$1
     shift
-    build_tree "$@" && make -s -j2 -C "$1/tests" "$target"
+    build_tree "$@" && make_tree "$1" -C tests "$target"
 }

@@ -302,7 +302,7 @@ stage_fuzz() {
 }
 
 stage_cluster() {
-    local as_root=() reason access
+    local as_root=() reason script access part output outputs=()
     export MPATH_CLUSTER=check
     if ! reason=$(tests/cluster/cluster check 2>&1); then
         if ((EUID != 0)) && sudo -n true 2>/dev/null; then
@@ -314,15 +314,19 @@ stage_cluster() {
     fi
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "cluster: the build failed"; return; }
     # Each on a cluster of its own: bytes decide, not times, and much of it is waiting.
-    for access in affine all; do
-        suite "cluster-failures-$access" "${as_root[@]}" tests/cluster/failures "$check_dir/gcc" "*_$access" \
-            >"$check_dir/cluster-failures-$access.out" 2>&1 &
-        suite "cluster-mpath-test-$access" "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc" "*_$access" \
-            >"$check_dir/cluster-mpath-test-$access.out" 2>&1 &
+    for script in failures mpath_test; do
+        for access in affine all; do
+            for part in 1/2 2/2; do
+                output=$check_dir/cluster-$script-$access-${part%/*}.out
+                outputs+=("$output")
+                MPATH_CASES=$part suite "cluster-$script-$access-$part" "${as_root[@]}" tests/cluster/$script "$check_dir/gcc" "*_$access" \
+                    >"$output" 2>&1 &
+            done
+        done
     done
     suite cluster-self-test "${as_root[@]}" tests/cluster/self_test
     wait
-    cat "$check_dir"/cluster-{failures,mpath-test}-{affine,all}.out
+    cat "${outputs[@]}"
 }
 
 # The transport for UCX needs the source of the installed UCX, which is fetched once.

@@ -30,10 +30,10 @@ run_cases() {
 }
 
 # choose_cases PATTERN...: leaves of the array `cases` those that match one of the patterns; a name that is not among them stands
-# for itself. Without patterns: all.
+# for itself. Without patterns: all. MPATH_CASES=K/N: of these the K-th, and each N-th from there.
 choose_cases() {
-    local pattern name chosen=() before
-    [ $# -gt 0 ] || return 0
+    local pattern name chosen=() before i
+    : "${MPATH_CASES:=1/1}"
     for pattern in "$@"; do
         before=${#chosen[@]}
         for name in "${cases[@]}"; do
@@ -41,6 +41,11 @@ choose_cases() {
             [[ $name != $pattern ]] || chosen+=("$name")
         done
         [ ${#chosen[@]} -gt "$before" ] || chosen+=("$pattern")
+    done
+    [ $# = 0 ] || cases=("${chosen[@]}")
+    chosen=()
+    for ((i = ${MPATH_CASES%/*} - 1; i < ${#cases[@]}; i += ${MPATH_CASES#*/})); do
+        chosen+=("${cases[i]}")
     done
     cases=("${chosen[@]}")
 }
