@@ -406,8 +406,7 @@ static int set_nics(mpath_team_t *team, int node, mpath_nic_set_t nics, int up, 
         (void)mpath_topo_set_nic(team->topo, node, nic, up);
         note_failure(team, node, nic, up);
         mpath_warn_by(team->rank == 0, "%s: rail %s of %s %s", team->oob.name,
-                      mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_machine(team->topo, node)->host,
-                      why);
+                      mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_host(team->topo, node), why);
         count++;
     }
     if (count > 0) {
