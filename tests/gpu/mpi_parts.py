@@ -60,12 +60,14 @@ def two_meshes(run, name):
 
 
 def reductions_over_nodes(run):
-    """Ranks of a node have a GPU each, which those of the other node may share."""
+    """Ranks of a node have a GPU each, which those of the other node may share; directly and in steps between nodes."""
     ranks = run.gpus if run.gpus >= 4 else 2 * run.gpus
     environment = {"OMPI_MCA_coll_mpath_topo_file": virtual_nodes(run, ranks)}
-    mpi_test(run, "reductions/nodes", "reductions", ["types", "counts", "unaligned", "reduce_scatter", "allgather",
-                                                     "allgatherv", "same_bits"], "device,vmm", 150, environment, ranks,
-             "^device .*kernel=[1-9]")
+    for name, internals in (("nodes", ()), ("nodes-in-steps", ("steps_nodes=2",))):
+        environment["OMPI_MCA_coll_mpath_internals"] = run.internals(*internals)[-1]
+        mpi_test(run, f"reductions/{name}", "reductions", ["types", "counts", "unaligned", "reduce_scatter", "allgather",
+                                                           "allgatherv", "same_bits"], "device,vmm", 150, environment, ranks,
+                 "^device .*kernel=[1-9]")
 
 
 def choices_over_nodes(run):
