@@ -179,22 +179,19 @@ void mpath_plan_clear(mpath_plan_t *plan)
 
 mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks)
 {
-    uint64_t total = 0, sum, seen;
+    uint64_t total = 0, seen = 0;
     size_t row, i;
 
+    for (i = 0; i < num_ranks * num_ranks; i++) {
+        seen |= demand[i];
+    }
+    if (seen < (1ull << 62) / (num_ranks * num_ranks + 1)) {
+        return MPATH_OK; /* mostly: none is that large */
+    }
     for (row = 0; row < num_ranks; row++, demand += num_ranks) {
-        sum  = 0;
-        seen = 0;
         for (i = 0; i < num_ranks; i++) {
-            sum += demand[i];
-            seen |= demand[i];
+            total = i == row ? total : add_capped(total, demand[i]);
         }
-        if (seen >> 40) { /* the sum may be wrong, or be that of the diagonal */
-            for (i = 0, sum = 0; i < num_ranks; i++) {
-                sum = i == row ? sum : add_capped(sum, demand[i]);
-            }
-        }
-        total = add_capped(total, sum);
     }
     if (total >> 62) {
         mpath_error("plan: the demands add up to 2^62 bytes or more; the collective cannot be planned");

@@ -867,11 +867,21 @@ static mpath_machine_t *topo_own_machine(mpath_topo_t *topo, int node)
 
 /* --- change ------------------------------------------------------------------------------------------------------ */
 
+static void topo_drop_extra(mpath_topo_t *topo)
+{
+    mpath_topo_extra_t *extra = atomic_exchange(&topo->extra, NULL);
+
+    if (extra != NULL) {
+        extra->release(extra);
+    }
+}
+
 mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
 {
     if (topo->gpus != NULL) {
         return MPATH_ERR_UNSUPPORTED;
     }
+    topo_drop_extra(topo);
     topo_own_machine(topo, node)->nics[nic].up = (uint8_t)(up != 0);
     topo_find_rails(topo, node, &topo->changed_rail_sets[node]);
     topo->nodes[node].rails = &topo->changed_rail_sets[node];
@@ -992,6 +1002,7 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     if (topo == NULL) {
         return;
     }
+    topo_drop_extra(topo);
     free(topo->gpu_beside);
     free(topo->reach);
     free(topo->on_gpu);
@@ -1010,6 +1021,23 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     free(topo->hosts);
     free(topo->host_places);
     free(topo);
+}
+
+const mpath_topo_extra_t *mpath_topo_extra(const mpath_topo_t *topo)
+{
+    return atomic_load_explicit(&topo->extra, memory_order_acquire);
+}
+
+const mpath_topo_extra_t *mpath_topo_keep(const mpath_topo_t *topo, mpath_topo_extra_t *extra)
+{
+    mpath_topo_t *kept          = (mpath_topo_t *)topo; /* what is kept is no part of what users may not change */
+    mpath_topo_extra_t *present = NULL;
+
+    if (atomic_compare_exchange_strong(&kept->extra, &present, extra)) {
+        return extra;
+    }
+    extra->release(extra);
+    return present;
 }
 
 /* --- accessors --------------------------------------------------------------------------------------------------- */

@@ -235,6 +235,19 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
 mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up);
 void mpath_topo_destroy(mpath_topo_t *topo);
 
+/* What a user has computed of a topology alone, and keeps with it: the first member of a type of its own. */
+typedef struct mpath_topo_extra {
+    void (*release)(struct mpath_topo_extra *extra); /* frees it with the topology, or when a NIC is taken out or in */
+} mpath_topo_extra_t;
+
+/* What is kept; NULL: nothing. */
+const mpath_topo_extra_t *mpath_topo_extra(const mpath_topo_t *topo);
+/*
+ * Keeps it: one in all. Returns what is kept, which is another one where another thread was faster; `extra` has been
+ * released then.
+ */
+const mpath_topo_extra_t *mpath_topo_keep(const mpath_topo_t *topo, mpath_topo_extra_t *extra);
+
 int mpath_topo_num_ranks(const mpath_topo_t *topo);
 int mpath_topo_num_nodes(const mpath_topo_t *topo);
 const mpath_place_t *mpath_topo_place(const mpath_topo_t *topo, int rank);

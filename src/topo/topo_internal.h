@@ -7,6 +7,8 @@
 
 #include "topo/topo.h"
 
+#include <stdatomic.h>
+
 /* NICs that can be used, by rail. */
 typedef struct mpath_rail_set {
     uint64_t mask;
@@ -66,6 +68,7 @@ struct mpath_topo {
     int32_t *on_gpu;         /* ranks on a GPU, by node, GPU, rank */
     int32_t *gpu_beside;     /* the same by node, NIC, rank: once for each NIC */
     mpath_rail_set_t *reach; /* NICs that a rank on a GPU reaches, by rank; NULL: all of them that its node uses */
+    mpath_topo_extra_t *_Atomic extra; /* not part of the topology: mpath_topo_keep() */
 };
 
 /* Whether bytes can go from GPU to GPU of one node without touching host memory. */

@@ -150,7 +150,7 @@ static int ports_via_of(const mpath_ports_t *ports, int source, int destination,
 }
 
 /* The flows, loads and Z. */
-static mpath_status_t ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan)
+static mpath_status_t ports_emit(mpath_ports_t *ports, mpath_plan_t *plan)
 {
     mpath_status_t status = mpath_moves_emit(&ports->moves, plan, ports->demand, ports->num_ranks, ports->num_pairs,
                                              path_number, ports);
@@ -158,7 +158,8 @@ static mpath_status_t ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan)
     if (status == MPATH_OK) {
         memcpy(plan->loads, ports->load, (size_t)ports->num_resources * sizeof(*plan->loads));
         plan->relayed_bytes = ports->relayed_bytes;
-        plan->z             = mpath_ports_z_at(ports, ports->load, &plan->bottleneck);
+        plan->z             = mpath_ports_z(ports);
+        plan->bottleneck    = ports->bottleneck;
     }
     return status;
 }
@@ -199,9 +200,9 @@ static mpath_status_t balance_and_shed(mpath_ports_t *ports)
     return status == MPATH_OK ? mpath_ports_shed(ports) : status;
 }
 
-static int is_good(const mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+static int is_good(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
 {
-    return mpath_ratio_within(mpath_ports_z(ports, ports->load), bound, gap_ppm);
+    return mpath_ratio_within(mpath_ports_z(ports), bound, gap_ppm);
 }
 
 /*

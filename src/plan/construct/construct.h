@@ -32,6 +32,7 @@ typedef struct mpath_port {
     int32_t slot;             /* of the NIC that it uses by default; -1: none is up beside it */
     uint32_t slots;           /* of all NICs beside it, as a mask */
     uint64_t nics;            /* those NICs */
+    uint32_t tx, rx;          /* the NIC in `slot` */
     uint32_t egress, ingress; /* what peer copies use: the NVSwitch port, or the PCIe link; not on a mesh */
     uint32_t up, down;        /* PCIe */
     uint32_t links_to;        /* GPUs with ranks that it has NVLinks to, as a mask */
@@ -49,24 +50,53 @@ typedef struct mpath_ports_node {
     int32_t link;   /* mpath_gpu_link_t */
     int32_t domain; /* nodes of one NVSwitch; -1: this node alone */
     int32_t num_ranks;
+    int32_t by_port; /* all its ranks have ports, both ways */
     int32_t first;  /* position of its first rank in ports->members */
     uint32_t lanes; /* as a mask of slots */
     uint32_t memory, uplink_tx, uplink_rx;
-    uint64_t remote_out, remote_in;
 } mpath_ports_node_t;
 
+/* What the bytes into, or out of, a rank can use together; 0: nothing. */
+typedef struct mpath_ports_rates {
+    uint64_t all; /* its peer links and its PCIe link */
+    uint64_t far; /* its peer links and its NICs: bytes of other nodes */
+    int is_last;  /* the next rank has others */
+} mpath_ports_rates_t;
+
+/* A resource, and the rank whose bytes leave it when it has too many. */
+typedef struct mpath_ports_step {
+    uint32_t resource;
+    int32_t rank;
+    int16_t slot; /* of the NIC that it is; -1: it is none */
+    int16_t receives;
+} mpath_ports_step_t;
+
 typedef struct mpath_ports {
+    /* Of the topology alone: made once, and kept with it. */
     const mpath_topo_t *topo;
-    const uint64_t *demand;
-    uint64_t min_fragment_bytes;
     int num_ranks, num_nodes, num_slots, num_resources;
     int gpus_per_node; /* the most */
     int crossing;      /* there is a spine: path 0 goes from the source's NIC to the destination's */
     int uniform;       /* every rank has a NIC, every node the same slots */
     int single;        /* no rank has several */
-    int has_mesh, has_domains, one_node;
-    uint64_t *capacity;  /* by resource, bytes per second */
-    uint64_t *load;      /* bytes */
+    int has_mesh, has_domains, has_switch, one_node;
+    uint64_t *capacity;         /* by resource, bytes per second */
+    mpath_ports_rates_t *rates; /* by rank: out of it, then of all ranks into it */
+    uint64_t *node_rate;        /* 2 * node, then into it: its NICs, or its uplink; 0: nothing */
+    mpath_port_t *ports;        /* by rank */
+    mpath_ports_lane_t *lanes;  /* by node * num_slots + slot */
+    mpath_ports_node_t *nodes;
+    int32_t *members;          /* ranks by node */
+    int32_t *drivers;          /* ranks by lane, where a lane has several */
+    int32_t *on_gpu;           /* by node * gpus_per_node + GPU; -1: none */
+    uint32_t *links;           /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
+    mpath_ports_step_t *steps; /* the order in which resources are relieved: NICs and what leads to them, then the others */
+    int num_nic_steps, num_steps;
+
+    /* Of one plan. */
+    const uint64_t *demand;
+    uint64_t min_fragment_bytes;
+    uint64_t *load;      /* by resource: bytes */
     uint64_t *target;    /* bytes that it may carry */
     uint64_t *saved;     /* loads of the static routes */
     uint64_t *lent;      /* by rank, sending and receiving: by how much its port may exceed its target now */
@@ -78,16 +108,12 @@ typedef struct mpath_ports {
     uint64_t *remote_in;
     uint64_t *odd_out; /* and those of the latter whose static route does not start, or end, at its own NIC */
     uint64_t *odd_in;
-    uint32_t *stamp; /* by resource: serial of the static route that uses it */
+    uint64_t *node_bytes; /* 2 * node, then into it: from and to other nodes */
+    uint32_t *stamp;      /* by resource: serial of the static route that uses it */
     uint32_t serial;
-    mpath_port_t *ports;       /* by rank */
-    mpath_ports_lane_t *lanes; /* by node * num_slots + slot */
-    mpath_ports_node_t *nodes;
-    int32_t *members; /* ranks by node */
-    int32_t *drivers; /* ranks by lane, where a lane has several */
-    int32_t *on_gpu;  /* by node * gpus_per_node + GPU; -1: none */
-    uint32_t *links;  /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
     uint64_t relayed_bytes, saved_relayed_bytes;
+    mpath_ratio_t z; /* of the loads; den 0: they have changed since it was computed */
+    int bottleneck;
     size_t num_pairs; /* with bytes */
     mpath_moves_t moves;
     void *memory;
@@ -97,6 +123,7 @@ typedef struct mpath_ports {
 typedef struct mpath_ports_route {
     int num_resources;
     int num_relays;
+    int rail, rail_end; /* positions: what is between the ranks that drive the NICs */
     uint32_t resources[MPATH_PATH_MAX_RESOURCES];
 } mpath_ports_route_t;
 
@@ -223,29 +250,39 @@ static inline int mpath_ports_static_slots(const mpath_ports_t *ports, int sourc
     return 1;
 }
 
-/* A pair's route over two lanes. */
-static inline void mpath_ports_route_over(const mpath_ports_t *ports, int source, int destination, int slot_from,
-                                          int slot_to, mpath_ports_route_t *route)
+/* Adds the resources between the NICs of two ranks that drive them, these included. */
+static inline void mpath_ports_add_rail(const mpath_ports_t *ports, mpath_ports_route_t *route, const mpath_port_t *from,
+                                        uint32_t tx, uint32_t rx, const mpath_port_t *to)
 {
-    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    const mpath_ports_node_t *node_from = &ports->nodes[s->node], *node_to = &ports->nodes[d->node];
-    int from = mpath_ports_driver(ports, source, slot_from, source, destination), n;
-    int to   = mpath_ports_driver(ports, destination, slot_to, source, destination);
+    const mpath_ports_node_t *node_from = &ports->nodes[from->node], *node_to = &ports->nodes[to->node];
+    int n = route->num_resources;
 
-    route->num_resources = 0;
-    mpath_ports_add_leg(ports, route, source, from);
-    n                     = route->num_resources;
-    route->resources[n++] = ports->ports[from].up;
-    route->resources[n++] = mpath_ports_lane(ports, s->node, slot_from)->tx;
+    route->rail           = n;
+    route->resources[n++] = from->up;
+    route->resources[n++] = tx;
     if (node_from->uplink_tx != MPATH_PORTS_NONE) {
         route->resources[n++] = node_from->uplink_tx;
     }
     if (node_to->uplink_rx != MPATH_PORTS_NONE) {
         route->resources[n++] = node_to->uplink_rx;
     }
-    route->resources[n++] = mpath_ports_lane(ports, d->node, slot_to)->rx;
-    route->resources[n++] = ports->ports[to].down;
-    route->num_resources  = n;
+    route->resources[n++] = rx;
+    route->resources[n++] = to->down;
+    route->num_resources = route->rail_end = n;
+}
+
+/* A pair's route over two lanes. */
+static inline void mpath_ports_route_over(const mpath_ports_t *ports, int source, int destination, int slot_from,
+                                          int slot_to, mpath_ports_route_t *route)
+{
+    int from = mpath_ports_driver(ports, source, slot_from, source, destination);
+    int to   = mpath_ports_driver(ports, destination, slot_to, source, destination);
+
+    route->num_resources = 0;
+    mpath_ports_add_leg(ports, route, source, from);
+    mpath_ports_add_rail(ports, route, &ports->ports[from],
+                         mpath_ports_lane(ports, ports->ports[from].node, slot_from)->tx,
+                         mpath_ports_lane(ports, ports->ports[to].node, slot_to)->rx, &ports->ports[to]);
     mpath_ports_add_leg(ports, route, to, destination);
     route->num_relays = (from != source) + (to != destination);
 }
@@ -277,6 +314,10 @@ static inline void mpath_ports_route(const mpath_ports_t *ports, int source, int
             mpath_ports_add_leg(ports, route, source, destination);
             return;
         }
+        if (ports->crossing && s->slot >= 0 && d->slot >= 0) { /* most of them */
+            mpath_ports_add_rail(ports, route, s, s->tx, d->rx, d);
+            return;
+        }
         if (!mpath_ports_static_slots(ports, source, destination, &from, &to)) {
             return;
         }
@@ -287,7 +328,10 @@ static inline void mpath_ports_route(const mpath_ports_t *ports, int source, int
     mpath_ports_route_over(ports, source, destination, from, to, route);
 }
 
-/* plan/construct/setup.c: reads the topology. MPATH_DECLINED when it is not of this kind. */
+/*
+ * plan/construct/setup.c: a plan of a demand, with no bytes counted yet. What follows from the topology is read when its
+ * first plan is made, and kept with it. MPATH_DECLINED when it is not of this kind.
+ */
 mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, const uint64_t *demand,
                                 uint64_t min_fragment_bytes);
 void mpath_ports_release(mpath_ports_t *ports);
@@ -297,15 +341,8 @@ mpath_status_t mpath_ports_count(mpath_ports_t *ports);
 
 /* plan/construct/setup.c: what no routes can avoid. */
 mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports);
-/* The largest load over capacity, and the first resource that has it; -1: nothing is loaded. */
-mpath_ratio_t mpath_ports_z_at(const mpath_ports_t *ports, const uint64_t *load, int *resource_p);
-
-static inline mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load)
-{
-    int resource;
-
-    return mpath_ports_z_at(ports, load, &resource);
-}
+/* The largest load over capacity; ports->bottleneck is the first resource that has it, -1: nothing is loaded. */
+mpath_ratio_t mpath_ports_z(mpath_ports_t *ports);
 
 /* plan/construct/shed.c: single moves. */
 mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports);
@@ -325,19 +362,6 @@ static inline uint64_t mpath_ports_room_at(const mpath_ports_t *ports, uint32_t 
         return UINT64_MAX; /* the static route uses it already */
     }
     return ports->load[r] < ports->target[r] ? ports->target[r] - ports->load[r] : 0;
-}
-
-/* Bytes that fit on a route when they leave the static one, which is stamped. */
-static inline uint64_t mpath_ports_room_on(const mpath_ports_t *ports, const mpath_ports_route_t *route)
-{
-    uint64_t room = UINT64_MAX, here;
-    int i;
-
-    for (i = 0; i < route->num_resources && room > 0; i++) {
-        here = mpath_ports_room_at(ports, route->resources[i]);
-        room = here < room ? here : room;
-    }
-    return room;
 }
 
 /* plan/construct/shed.c: moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */

@@ -102,24 +102,27 @@ void mpath_balance_solve(mpath_balance_t *balance)
 
 mpath_status_t mpath_moves_begin(mpath_moves_t *moves, const uint64_t *demand, int num_ranks)
 {
-    size_t ranks = (size_t)num_ranks;
+    size_t ranks = (size_t)num_ranks, bytes = ranks * ranks * sizeof(*moves->head) + ranks;
 
     moves->demand    = demand;
     moves->num_ranks = ranks;
     moves->capacity  = FIRST_CAPACITY;
-    moves->list      = malloc(moves->capacity * sizeof(*moves->list));
-    moves->head      = calloc(ranks * ranks * sizeof(*moves->head) + ranks, 1); /* in one: a call less */
-    if (moves->list == NULL || moves->head == NULL) {
+    moves->memory    = calloc(1, bytes + FIRST_CAPACITY * sizeof(*moves->list));
+    if (moves->memory == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    moves->row = (uint8_t *)(moves->head + ranks * ranks);
+    moves->list = moves->memory; /* the first ones, in one block with the rest: a call less */
+    moves->head = (uint32_t *)(moves->list + FIRST_CAPACITY);
+    moves->row  = (uint8_t *)(moves->head + ranks * ranks);
     return MPATH_OK;
 }
 
 void mpath_moves_release(mpath_moves_t *moves)
 {
-    free(moves->list);
-    free(moves->head);
+    if (moves->list != moves->memory) {
+        free(moves->list);
+    }
+    free(moves->memory);
     memset(moves, 0, sizeof(*moves));
 }
 
@@ -149,9 +152,12 @@ mpath_status_t mpath_moves_record(mpath_moves_t *moves, int source, int destinat
         }
     }
     if (moves->count + 1 >= moves->capacity) {
-        list = realloc(moves->list, 2 * (size_t)moves->capacity * sizeof(*list));
+        list = realloc(moves->list == moves->memory ? NULL : moves->list, 2 * (size_t)moves->capacity * sizeof(*list));
         if (list == NULL) {
             return MPATH_ERR_NO_MEMORY;
+        }
+        if (moves->list == moves->memory) {
+            memcpy(list, moves->list, moves->capacity * sizeof(*list));
         }
         moves->list = list;
         moves->capacity *= 2;
@@ -190,31 +196,13 @@ uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint
     return most <= most_room && most >= smallest ? most : 0;
 }
 
-static void emit_row(mpath_plan_t *plan, int source, const uint64_t *demand, int num_ranks)
-{
-    mpath_flow_t *flow = &plan->flows[plan->num_flows];
-    int destination;
-
-    for (destination = 0; destination < num_ranks; destination++) {
-        flow->source      = source;
-        flow->destination = destination;
-        flow->path        = 0;
-        flow->number      = 0;
-        flow->offset      = 0;
-        flow->bytes       = demand[destination];
-        flow += demand[destination] != 0 && destination != source;
-    }
-    plan->num_flows = (size_t)(flow - plan->flows);
-}
-
 /* The pair's move with bytes whose `via` is the next after `last`; 0: none. */
-static uint32_t next_move(const mpath_moves_t *moves, uint32_t first, int last)
+static uint32_t next_move(const mpath_move_t *list, uint32_t first, int last)
 {
     uint32_t move, best = 0;
 
-    for (move = first; move != 0; move = moves->list[move].next) {
-        if (moves->list[move].bytes > 0 && moves->list[move].via > last &&
-            (best == 0 || moves->list[move].via < moves->list[best].via)) {
+    for (move = first; move != 0; move = list[move].next) {
+        if (list[move].bytes > 0 && list[move].via > last && (best == 0 || list[move].via < list[best].via)) {
             best = move;
         }
     }
@@ -222,20 +210,45 @@ static uint32_t next_move(const mpath_moves_t *moves, uint32_t first, int last)
 }
 
 /* What did not move comes first. */
-static void emit_pair(const mpath_moves_t *moves, mpath_plan_t *plan, int source, int destination,
+static void emit_pair(const mpath_moves_t *moves, mpath_plan_t *plan, int source, int destination, uint32_t first,
                       mpath_moves_path_t path_of, const void *problem)
 {
-    uint32_t first  = moves->head[mpath_moves_pair(moves, source, destination)], move;
-    uint64_t offset = mpath_moves_left(moves, source, destination);
+    const mpath_move_t *list = moves->list;
+    uint64_t offset          = mpath_moves_left(moves, source, destination);
+    uint32_t move;
 
     if (offset > 0) {
         mpath_plan_append(plan, source, destination, 0, 0, offset);
     }
-    for (move = next_move(moves, first, -1); move != 0; move = next_move(moves, first, moves->list[move].via)) {
-        mpath_plan_append(plan, source, destination, path_of(problem, source, destination, moves->list[move].via),
-                          offset, moves->list[move].bytes);
-        offset += moves->list[move].bytes;
+    for (move = next_move(list, first, -1); move != 0;
+         move = list[first].next == 0 ? 0 : next_move(list, first, list[move].via)) {
+        mpath_plan_append(plan, source, destination, path_of(problem, source, destination, list[move].via), offset,
+                          list[move].bytes);
+        offset += list[move].bytes;
     }
+}
+
+/* Writes a flow on the static route, and says whether it counts. */
+static inline int put_static(mpath_flow_t *flow, int source, int destination, uint64_t bytes)
+{
+    flow->source      = source;
+    flow->destination = destination;
+    flow->path        = 0;
+    flow->number      = 0;
+    flow->offset      = 0;
+    flow->bytes       = bytes;
+    return bytes != 0 && destination != source;
+}
+
+static void emit_row(mpath_plan_t *plan, int source, const uint64_t *demand, int num_ranks)
+{
+    mpath_flow_t *flow = &plan->flows[plan->num_flows];
+    int destination;
+
+    for (destination = 0; destination < num_ranks; destination++) {
+        flow += put_static(flow, source, destination, demand[destination]);
+    }
+    plan->num_flows = (size_t)(flow - plan->flows);
 }
 
 mpath_status_t mpath_moves_emit(const mpath_moves_t *moves, mpath_plan_t *plan, const uint64_t *demand, int num_ranks,
@@ -258,9 +271,10 @@ mpath_status_t mpath_moves_emit(const mpath_moves_t *moves, mpath_plan_t *plan, 
         head = moves->head + mpath_moves_pair(moves, source, 0);
         for (destination = 0; destination < num_ranks; destination++) {
             if (head[destination] != 0) {
-                emit_pair(moves, plan, source, destination, path_of, problem);
-            } else if (demand[destination] > 0 && destination != source) {
-                mpath_plan_append(plan, source, destination, 0, 0, demand[destination]);
+                emit_pair(moves, plan, source, destination, head[destination], path_of, problem);
+            } else {
+                plan->num_flows += (size_t)put_static(&plan->flows[plan->num_flows], source, destination,
+                                                      demand[destination]);
             }
         }
     }

@@ -25,6 +25,7 @@ typedef struct mpath_moves {
     uint32_t count, capacity;
     uint32_t *head; /* first move of source * num_ranks + destination */
     uint8_t *row;   /* by source: it has moves */
+    void *memory;
 } mpath_moves_t;
 
 /* Number of the path of a pair by `via`. */
@@ -71,6 +72,12 @@ static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, 
  * whole fragments; 0: nothing. May be more than `most`.
  */
 uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest);
+
+/* The least room for which mpath_moves_fit() may say something else than nothing. */
+static inline uint64_t mpath_moves_least(uint64_t bytes, uint64_t smallest)
+{
+    return bytes / 2 < smallest ? bytes : smallest;
+}
 
 /* Appends all flows to the plan, by source and destination; `num_pairs` have bytes. */
 mpath_status_t mpath_moves_emit(const mpath_moves_t *moves, mpath_plan_t *plan, const uint64_t *demand, int num_ranks,

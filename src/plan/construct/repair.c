@@ -260,7 +260,7 @@ static mpath_status_t close_piece(void *arg, const mpath_ports_piece_t *piece)
 /* Prices the bottleneck, and what keeps its bytes and those of the others in the set from going elsewhere. */
 static mpath_status_t close_set(mpath_ports_t *ports, uint32_t *price, uint32_t *queue)
 {
-    mpath_ratio_t z       = mpath_ports_z(ports, ports->load);
+    mpath_ratio_t z       = mpath_ports_z(ports);
     closure_t c           = {.ports = ports, .price = price, .queue = queue, .least = z, .budget = MOST_WAYS};
     mpath_status_t status = MPATH_OK;
     int r;
@@ -538,7 +538,7 @@ static mpath_status_t repair_all(repair_t *r, mpath_ratio_t goal)
 static mpath_status_t repair(repair_t *r, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
     mpath_ports_t *ports = r->ports;
-    mpath_ratio_t z      = mpath_ports_z(ports, ports->load), before;
+    mpath_ratio_t z      = mpath_ports_z(ports), before;
     int pass, idle = 0;
     mpath_status_t status;
     uint32_t gap;
@@ -551,7 +551,7 @@ static mpath_status_t repair(repair_t *r, mpath_ratio_t *bound, uint32_t gap_ppm
         if (status != MPATH_OK) {
             return status;
         }
-        z    = mpath_ports_z(ports, ports->load);
+        z    = mpath_ports_z(ports);
         idle = mpath_ratio_less(z, before) && mpath_ratio_excess_ppm(before, z) >= gap_ppm / 2 ? 0 : idle + 1;
         if (idle > 0 && !mpath_ratio_within(z, *bound, gap_ppm)) {
             status = ports_prove(ports, r->price, bound);
@@ -569,7 +569,7 @@ mpath_status_t mpath_ports_repair(mpath_ports_t *ports, mpath_ratio_t *bound, ui
     mpath_status_t status;
     int resource;
 
-    if (mpath_ratio_within(mpath_ports_z(ports, ports->load), *bound, gap_ppm)) {
+    if (mpath_ratio_within(mpath_ports_z(ports), *bound, gap_ppm)) {
         return MPATH_OK;
     }
     r.full = malloc(2 * (size_t)ports->num_resources * sizeof(*r.full));

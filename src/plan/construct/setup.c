@@ -25,42 +25,32 @@ static uint64_t add_row(uint64_t *restrict column, const uint64_t *restrict dema
 
 static void load_leg(mpath_ports_t *ports, int from, int to, uint64_t bytes)
 {
-    mpath_ports_route_t leg = {.num_resources = 0};
+    mpath_ports_route_t leg;
     int i;
 
+    leg.num_resources = 0;
     mpath_ports_add_leg(ports, &leg, from, to);
     for (i = 0; i < leg.num_resources; i++) {
         ports->load[leg.resources[i]] += bytes;
     }
 }
 
-/* The pairs of a row that stay on the node. */
+/* The pairs of a row that stay on the node; what goes by ports is added later, in sums. */
 static void add_local_row(mpath_ports_t *ports, int source, const uint64_t *demand)
 {
-    const mpath_port_t *s          = &ports->ports[source];
-    const mpath_ports_node_t *node = &ports->nodes[s->node];
-    uint64_t bytes, local = 0, by_port = 0;
-    int i, destination, has_port       = node->link != MPATH_GPU_LINK_MESH && s->egress != MPATH_PORTS_NONE;
+    const mpath_ports_node_t *node = &ports->nodes[ports->ports[source].node];
+    const int32_t *member = ports->members + node->first, *end = member + node->num_ranks;
+    uint64_t bytes, local = 0;
 
-    for (i = node->first; i < node->first + node->num_ranks; i++) {
-        destination = ports->members[i];
-        bytes       = demand[destination];
-        if (bytes == 0 || destination == source) {
-            continue;
-        }
+    for (; member < end; member++) {
+        bytes = *member == source ? 0 : demand[*member];
         local += bytes;
-        ports->local_in[destination] += bytes;
-        if (has_port && ports->ports[destination].ingress != MPATH_PORTS_NONE) {
-            by_port += bytes;
-            ports->load[ports->ports[destination].ingress] += bytes;
-        } else {
-            load_leg(ports, source, destination, bytes);
+        ports->local_in[*member] += bytes;
+        if (!node->by_port && bytes > 0) {
+            load_leg(ports, source, *member, bytes);
         }
     }
     ports->local_out[source] = local;
-    if (by_port > 0) {
-        ports->load[s->egress] += by_port;
-    }
 }
 
 /* Those to other nodes of the NVSwitch. */
@@ -185,23 +175,29 @@ static void add_own_nic(mpath_ports_t *ports, int rank)
         return;
     }
     ports->load[port->up] += out;
-    ports->load[mpath_ports_lane(ports, port->node, port->slot)->tx] += out;
+    ports->load[port->tx] += out;
     if (ports->crossing) {
         ports->load[port->down] += in;
-        ports->load[mpath_ports_lane(ports, port->node, port->slot)->rx] += in;
+        ports->load[port->rx] += in;
     }
 }
 
-/* Bytes between nodes, once all rows are summed up. */
-static void add_remote(mpath_ports_t *ports, int rank)
+/* Bytes by ports, and those between nodes, once all rows are summed up. */
+static void add_sums(mpath_ports_t *ports, int rank)
 {
-    mpath_ports_node_t *node = &ports->nodes[ports->ports[rank].node];
+    const mpath_port_t *port = &ports->ports[rank];
+    uint64_t *bytes          = &ports->node_bytes[2 * port->node];
+
+    if (ports->nodes[port->node].by_port) {
+        ports->load[port->egress] += ports->local_out[rank];
+        ports->load[port->ingress] += ports->local_in[rank];
+    }
 
     ports->remote_out[rank] -= ports->local_out[rank] + ports->linked_out[rank];
     ports->remote_in[rank] -= ports->demand[(size_t)rank * (size_t)(ports->num_ranks + 1)] + ports->local_in[rank] +
                               ports->linked_in[rank];
-    node->remote_out += ports->remote_out[rank];
-    node->remote_in += ports->remote_in[rank];
+    bytes[0] += ports->remote_out[rank];
+    bytes[1] += ports->remote_in[rank];
     if (!ports->one_node) {
         add_own_nic(ports, rank);
     }
@@ -230,36 +226,36 @@ mpath_status_t mpath_ports_count(mpath_ports_t *ports)
         }
     }
     for (rank = 0; rank < ports->num_ranks; rank++) {
-        add_remote(ports, rank);
+        add_sums(ports, rank);
     }
     return has_routes ? MPATH_OK : MPATH_DECLINED;
 }
 
 /* The cuts: what ports, NICs and nodes of GPUs must carry whatever the routes are. */
 
-mpath_ratio_t mpath_ports_z_at(const mpath_ports_t *ports, const uint64_t *load, int *resource_p)
+mpath_ratio_t mpath_ports_z(mpath_ports_t *ports)
 {
+    const uint64_t *load = ports->load, *capacity = ports->capacity;
     mpath_ratio_t z = {0, 1}, ratio;
-    int r;
+    int r, at = -1;
 
-    *resource_p = -1;
+    if (ports->z.den != 0) {
+        return ports->z;
+    }
     for (r = 0; r < ports->num_resources; r++) {
         ratio.num = load[r];
-        ratio.den = ports->capacity[r];
+        ratio.den = capacity[r];
         if (ratio.num <= z.num && ratio.den >= z.den) {
             continue; /* most of them, without a product */
         }
         if (ratio.den == z.den ? ratio.num > z.num : mpath_ratio_less(z, ratio)) { /* many are alike */
-            z           = ratio;
-            *resource_p = r;
+            z  = ratio;
+            at = r;
         }
     }
+    ports->z          = z;
+    ports->bottleneck = at;
     return z;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 static void raise(mpath_ratio_t *bound, uint64_t bytes, uint64_t rate_bps)
@@ -271,99 +267,28 @@ static void raise(mpath_ratio_t *bound, uint64_t bytes, uint64_t rate_bps)
     }
 }
 
-/* What peer copies into or out of a rank can use together; 0: none but over PCIe. */
-static uint64_t peer_rate(const mpath_ports_t *ports, int rank, int into)
-{
-    const mpath_port_t *port = &ports->ports[rank], *other;
-    uint32_t resource        = into ? port->ingress : port->egress, gpus;
-    uint64_t rate            = 0;
-
-    if (ports->nodes[port->node].link != MPATH_GPU_LINK_MESH) {
-        return resource == MPATH_PORTS_NONE || resource == port->up || resource == port->down
-                   ? 0
-                   : ports->capacity[resource];
-    }
-    for (gpus = into ? port->links_from : port->links_to; gpus != 0; gpus &= gpus - 1) {
-        other = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
-        rate += ports->capacity[into ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other)];
-    }
-    return rate;
-}
-
-/* What the NICs beside a rank and the PCIe link behind them can do. */
-static uint64_t own_nics_rate(const mpath_ports_t *ports, const mpath_port_t *port, int into)
-{
-    const mpath_ports_lane_t *lane;
-    uint64_t rate = 0;
-    uint32_t slots;
-
-    for (slots = port->slots; slots != 0 && !ports->one_node; slots &= slots - 1) {
-        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
-        rate += ports->capacity[into ? lane->rx : lane->tx];
-    }
-    return least(rate, ports->capacity[into ? port->down : port->up]);
-}
-
 /*
- * Into (or out of) one rank: everything passes its peer links or its PCIe link, and what comes from other nodes its
- * peer links or its own NICs.
+ * Into (or out of) the ranks: everything passes a rank's peer links or its PCIe link, and what comes from other nodes its
+ * peer links or its own NICs. Of ranks that are as fast, the one with the most bytes counts.
  */
-static void cut_rank(const mpath_ports_t *ports, int rank, int into, mpath_ratio_t *bound)
+static void cut_ranks(const mpath_ports_t *ports, int into, mpath_ratio_t *bound)
 {
-    const mpath_port_t *port = &ports->ports[rank];
-    uint64_t remote          = into ? ports->remote_in[rank] : ports->remote_out[rank];
-    uint64_t local           = into ? ports->local_in[rank] + ports->linked_in[rank]
-                                    : ports->local_out[rank] + ports->linked_out[rank];
-    uint64_t peer, nics = own_nics_rate(ports, port, into);
-    mpath_ratio_t alone = {remote + local, nics};
+    const mpath_ports_rates_t *rates = ports->rates + into * ports->num_ranks;
+    const uint64_t *local            = into ? ports->local_in : ports->local_out;
+    const uint64_t *linked           = into ? ports->linked_in : ports->linked_out;
+    const uint64_t *remote           = into ? ports->remote_in : ports->remote_out;
+    uint64_t most = 0, most_far = 0, bytes;
+    int rank;
 
-    if (nics > 0 && !mpath_ratio_less(*bound, alone)) {
-        return; /* even without peer links */
-    }
-    peer = peer_rate(ports, rank, into);
-    raise(bound, remote + local, peer + ports->capacity[into ? port->down : port->up]);
-    if (remote > 0 && peer > 0) {
-        raise(bound, remote, peer + nics);
-    }
-}
-
-/* The NICs of a node, each no faster than the PCIe links it is reached by. */
-static uint64_t lanes_rate(const mpath_ports_t *ports, int node, int into)
-{
-    const mpath_ports_lane_t *lane;
-    const mpath_port_t *port;
-    uint64_t rate = 0, links;
-    int slot, i, driver;
-
-    for (slot = 0; slot < ports->num_slots; slot++) {
-        lane = mpath_ports_lane(ports, node, slot);
-        for (i = 0, links = 0; i < lane->count; i++) {
-            driver = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
-            port   = &ports->ports[driver];
-            links += ports->capacity[into ? port->down : port->up];
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        bytes    = local[rank] + linked[rank] + remote[rank];
+        most     = bytes > most ? bytes : most;
+        most_far = remote[rank] > most_far ? remote[rank] : most_far;
+        if (rates[rank].is_last) {
+            raise(bound, most, rates[rank].all);
+            raise(bound, most_far, rates[rank].far);
+            most = most_far = 0;
         }
-        rate += lane->count == 0 ? 0 : least(links, ports->capacity[into ? lane->rx : lane->tx]);
-    }
-    return rate;
-}
-
-/* Into or out of a node: the NICs, by lane or by rank, and the uplink. */
-static void cut_node(const mpath_ports_t *ports, int node, int into, mpath_ratio_t *bound)
-{
-    const mpath_ports_node_t *n = &ports->nodes[node];
-    uint64_t bytes = into ? n->remote_in : n->remote_out, by_rank = 0;
-    int i;
-
-    if (bytes == 0) {
-        return;
-    }
-    raise(bound, bytes, lanes_rate(ports, node, into));
-    for (i = n->first; i < n->first + n->num_ranks && !ports->single; i++) {
-        by_rank += own_nics_rate(ports, &ports->ports[ports->members[i]], into);
-    }
-    raise(bound, bytes, by_rank);
-    if (n->uplink_tx != MPATH_PORTS_NONE) {
-        raise(bound, bytes, ports->capacity[into ? n->uplink_rx : n->uplink_tx]);
     }
 }
 
@@ -386,18 +311,14 @@ mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports)
     int i;
 
     for (i = 0; i < ports->num_nodes; i++) {
-        if (!ports->one_node) {
-            cut_node(ports, i, 0, &bound);
-            cut_node(ports, i, 1, &bound);
-        }
+        raise(&bound, ports->node_bytes[2 * i], ports->node_rate[2 * i]);
+        raise(&bound, ports->node_bytes[2 * i + 1], ports->node_rate[2 * i + 1]);
         if (ports->nodes[i].link == MPATH_GPU_LINK_NONE) {
             cut_memory(ports, i, &bound);
         }
     }
-    for (i = 0; i < ports->num_ranks; i++) {
-        cut_rank(ports, i, 0, &bound);
-        cut_rank(ports, i, 1, &bound);
-    }
+    cut_ranks(ports, 0, &bound);
+    cut_ranks(ports, 1, &bound);
     return bound;
 }
 
@@ -424,11 +345,13 @@ static void read_nodes(mpath_ports_t *ports)
     for (node = 0; node < ports->num_nodes; node++) {
         gpus      = mpath_topo_gpus(ports->topo, node);
         n         = &ports->nodes[node];
-        n->link   = gpus->link;
+        n->link    = gpus->link;
+        n->by_port = 1;
         n->domain = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
         n->memory = n->uplink_tx = n->uplink_rx = MPATH_PORTS_NONE;
         ports->has_mesh |= gpus->link == MPATH_GPU_LINK_MESH;
         ports->has_domains |= n->domain >= 0;
+        ports->has_switch |= gpus->link == MPATH_GPU_LINK_SWITCH;
         ports->gpus_per_node = gpus->num_gpus > ports->gpus_per_node ? gpus->num_gpus : ports->gpus_per_node;
     }
 }
@@ -625,6 +548,7 @@ static void take_gpu(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *r
 static void read_resources(mpath_ports_t *ports, const int8_t *slot_of_rail)
 {
     const mpath_resource_t *resource = mpath_topo_resource(ports->topo, 0);
+    mpath_port_t *port;
     int rank, r;
 
     for (r = 0; r < ports->num_resources; r++, resource++) {
@@ -649,42 +573,211 @@ static void read_resources(mpath_ports_t *ports, const int8_t *slot_of_rail)
         }
     }
     for (rank = 0; rank < ports->num_ranks; rank++) {
-        if (ports->nodes[ports->ports[rank].node].link == MPATH_GPU_LINK_PCIE) {
-            ports->ports[rank].egress  = ports->ports[rank].up;
-            ports->ports[rank].ingress = ports->ports[rank].down;
+        port = &ports->ports[rank];
+        if (ports->nodes[port->node].link == MPATH_GPU_LINK_PCIE) {
+            port->egress  = port->up;
+            port->ingress = port->down;
+        }
+        ports->nodes[port->node].by_port &= ports->nodes[port->node].link != MPATH_GPU_LINK_MESH &&
+                                            port->egress != MPATH_PORTS_NONE && port->ingress != MPATH_PORTS_NONE;
+        if (port->slot >= 0 && !ports->one_node) {
+            port->tx = mpath_ports_lane(ports, port->node, port->slot)->tx;
+            port->rx = mpath_ports_lane(ports, port->node, port->slot)->rx;
         }
     }
+}
+
+/* How fast bytes go into and out of ranks and nodes at most: what the cuts compare with. */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What peer copies into or out of a rank can use together; 0: none but over PCIe. */
+static uint64_t peer_rate(const mpath_ports_t *ports, int rank, int into)
+{
+    const mpath_port_t *port = &ports->ports[rank], *other;
+    uint32_t resource        = into ? port->ingress : port->egress, gpus;
+    uint64_t rate            = 0;
+
+    if (ports->nodes[port->node].link != MPATH_GPU_LINK_MESH) {
+        return resource == MPATH_PORTS_NONE || resource == port->up || resource == port->down
+                   ? 0
+                   : ports->capacity[resource];
+    }
+    for (gpus = into ? port->links_from : port->links_to; gpus != 0; gpus &= gpus - 1) {
+        other = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
+        rate += ports->capacity[into ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other)];
+    }
+    return rate;
+}
+
+/* What the NICs beside a rank and the PCIe link behind them can do. */
+static uint64_t own_nics_rate(const mpath_ports_t *ports, const mpath_port_t *port, int into)
+{
+    const mpath_ports_lane_t *lane;
+    uint64_t rate = 0;
+    uint32_t slots;
+
+    for (slots = port->slots; slots != 0 && !ports->one_node; slots &= slots - 1) {
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        rate += ports->capacity[into ? lane->rx : lane->tx];
+    }
+    return least(rate, ports->capacity[into ? port->down : port->up]);
+}
+
+static void set_rank_rates(mpath_ports_t *ports, int rank, int into)
+{
+    const mpath_port_t *port   = &ports->ports[rank];
+    mpath_ports_rates_t *rates = &ports->rates[into * ports->num_ranks + rank];
+    uint64_t peer              = peer_rate(ports, rank, into);
+
+    rates->all     = peer + ports->capacity[into ? port->down : port->up];
+    rates->far     = peer > 0 ? peer + own_nics_rate(ports, port, into) : 0;
+    rates->is_last = 1;
+    if (rank > 0) {
+        rates[-1].is_last = rates[-1].all != rates->all || rates[-1].far != rates->far;
+    }
+}
+
+/* The NICs of a node, each no faster than the PCIe links it is reached by. */
+static uint64_t lanes_rate(const mpath_ports_t *ports, int node, int into)
+{
+    const mpath_ports_lane_t *lane;
+    const mpath_port_t *port;
+    uint64_t rate = 0, links;
+    int slot, i, driver;
+
+    for (slot = 0; slot < ports->num_slots; slot++) {
+        lane = mpath_ports_lane(ports, node, slot);
+        for (i = 0, links = 0; i < lane->count; i++) {
+            driver = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
+            port   = &ports->ports[driver];
+            links += ports->capacity[into ? port->down : port->up];
+        }
+        rate += lane->count == 0 ? 0 : least(links, ports->capacity[into ? lane->rx : lane->tx]);
+    }
+    return rate;
+}
+
+/* The least of the NICs, by lane and by rank, and the uplink. */
+static uint64_t node_rate(const mpath_ports_t *ports, int node, int into)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    uint64_t rate               = lanes_rate(ports, node, into), by_rank = 0;
+    int i;
+
+    for (i = n->first; i < n->first + n->num_ranks && !ports->single; i++) {
+        by_rank += own_nics_rate(ports, &ports->ports[ports->members[i]], into);
+    }
+    rate = rate == 0 || (by_rank > 0 && by_rank < rate) ? by_rank : rate;
+    if (n->uplink_tx != MPATH_PORTS_NONE) {
+        by_rank = ports->capacity[into ? n->uplink_rx : n->uplink_tx];
+        rate    = rate == 0 || (by_rank > 0 && by_rank < rate) ? by_rank : rate;
+    }
+    return rate;
+}
+
+static void set_rates(mpath_ports_t *ports)
+{
+    int i;
+
+    for (i = 0; i < 2 * ports->num_ranks; i++) {
+        set_rank_rates(ports, i % ports->num_ranks, i / ports->num_ranks);
+    }
+    for (i = 0; i < 2 * ports->num_nodes; i++) {
+        ports->node_rate[i] = ports->one_node ? 0 : node_rate(ports, i / 2, i & 1);
+    }
+}
+
+/* The order in which resources are relieved. */
+
+static void add_step(mpath_ports_t *ports, uint32_t resource, int rank, int slot, int receives)
+{
+    mpath_ports_step_t *step = &ports->steps[ports->num_steps++];
+
+    step->resource = resource;
+    step->rank     = rank;
+    step->slot     = (int16_t)slot;
+    step->receives = (int16_t)receives;
+}
+
+/* The NICs that a rank drives, and the PCIe link that leads to them. */
+static void list_nics(mpath_ports_t *ports, int rank, int receives)
+{
+    const mpath_port_t *port = &ports->ports[rank];
+    const mpath_ports_lane_t *lane;
+    uint32_t slots;
+
+    for (slots = port->slots; slots != 0; slots &= slots - 1) {
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        add_step(ports, receives ? lane->rx : lane->tx, rank, __builtin_ctz(slots), receives);
+    }
+    if (port->slots != 0) {
+        add_step(ports, receives ? port->down : port->up, rank, -1, receives);
+    }
+}
+
+/* Its port, or its NVLinks to and from the others of its node. */
+static void list_links(mpath_ports_t *ports, int rank, int receives)
+{
+    const mpath_port_t *port = &ports->ports[rank], *other;
+    uint32_t resource        = receives ? port->ingress : port->egress, gpus;
+
+    if (ports->nodes[port->node].link != MPATH_GPU_LINK_MESH) {
+        if (resource != MPATH_PORTS_NONE) {
+            add_step(ports, resource, rank, -1, receives);
+        }
+        return;
+    }
+    for (gpus = receives ? port->links_from : port->links_to; gpus != 0; gpus &= gpus - 1) {
+        other = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
+        add_step(ports, receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other), rank, -1,
+                 receives);
+    }
+}
+
+static mpath_status_t list_steps(mpath_ports_t *ports)
+{
+    size_t most = 0;
+    int rank, i;
+
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        most += 2 + 2 * (size_t)__builtin_popcount(ports->ports[rank].slots);
+        most += 2 + (size_t)__builtin_popcount(ports->ports[rank].links_to) +
+                (size_t)__builtin_popcount(ports->ports[rank].links_from);
+    }
+    ports->steps = malloc((most + 1) * sizeof(*ports->steps));
+    if (ports->steps == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (i = 0; i < 2 * ports->num_ranks && !ports->one_node; i++) {
+        list_nics(ports, i % ports->num_ranks, i >= ports->num_ranks);
+    }
+    ports->num_nic_steps = ports->num_steps;
+    for (i = 0; i < 2 * ports->num_ranks; i++) {
+        list_links(ports, i % ports->num_ranks, i >= ports->num_ranks);
+    }
+    return MPATH_OK;
 }
 
 /* One block for the tables whose size is known at once. */
 static mpath_status_t allocate(mpath_ports_t *ports)
 {
     size_t ranks = (size_t)ports->num_ranks, nodes = (size_t)ports->num_nodes, count = (size_t)ports->num_resources;
-    size_t words = 4 * count + 10 * ranks;
-    size_t bytes = words * sizeof(uint64_t) + nodes * sizeof(mpath_ports_node_t) + ranks * sizeof(mpath_port_t) +
-                   (count + 2 * ranks) * sizeof(uint32_t);
+    size_t bytes = (count + 2 * nodes) * sizeof(uint64_t) + 2 * ranks * sizeof(mpath_ports_rates_t) +
+                   nodes * sizeof(mpath_ports_node_t) + ranks * sizeof(mpath_port_t) + ranks * sizeof(int32_t);
 
-    ports->memory = calloc(bytes, 1);
-    if (ports->memory == NULL) {
+    ports->capacity = calloc(bytes, 1);
+    if (ports->capacity == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    ports->capacity   = ports->memory;
-    ports->load       = ports->capacity + count;
-    ports->target     = ports->load + count;
-    ports->saved      = ports->target + count;
-    ports->local_out  = ports->saved + count;
-    ports->local_in   = ports->local_out + ranks;
-    ports->linked_out = ports->local_in + ranks;
-    ports->linked_in  = ports->linked_out + ranks;
-    ports->remote_out = ports->linked_in + ranks;
-    ports->remote_in  = ports->remote_out + ranks;
-    ports->odd_out    = ports->remote_in + ranks;
-    ports->odd_in     = ports->odd_out + ranks;
-    ports->lent       = ports->odd_in + ranks;
-    ports->nodes      = (mpath_ports_node_t *)(ports->lent + 2 * ranks);
-    ports->ports      = (mpath_port_t *)(ports->nodes + nodes);
-    ports->stamp      = (uint32_t *)(ports->ports + ranks);
-    ports->members    = (int32_t *)(ports->stamp + count);
+    ports->node_rate = ports->capacity + count;
+    ports->rates     = (mpath_ports_rates_t *)(ports->node_rate + 2 * nodes);
+    ports->ports     = (mpath_port_t *)(ports->rates + 2 * ranks);
+    ports->nodes     = (mpath_ports_node_t *)(ports->ports + ranks);
+    ports->members   = (int32_t *)(ports->nodes + nodes);
     return MPATH_OK;
 }
 
@@ -708,24 +801,38 @@ static mpath_status_t allocate_lanes(mpath_ports_t *ports)
     return MPATH_OK;
 }
 
-mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, const uint64_t *demand,
-                                uint64_t min_fragment_bytes)
+/* What is kept with a topology. */
+typedef struct frame {
+    mpath_topo_extra_t extra;
+    mpath_ports_t ports;
+    mpath_status_t status; /* MPATH_DECLINED: the topology is not of this kind */
+} frame_t;
+
+static void frame_release(mpath_topo_extra_t *extra)
+{
+    frame_t *frame = (frame_t *)extra;
+
+    free(frame->ports.capacity);
+    free(frame->ports.lanes);
+    free(frame->ports.on_gpu);
+    free(frame->ports.steps);
+    free(frame);
+}
+
+static mpath_status_t read_topo(mpath_ports_t *ports, const mpath_topo_t *topo)
 {
     int8_t slot_of_rail[MPATH_MAX_RAILS];
     mpath_status_t status;
 
-    memset(ports, 0, sizeof(*ports));
     if (mpath_topo_num_nodes(topo) == 0 || mpath_topo_gpus(topo, 0) == NULL || mpath_topo_params(topo)->no_staged) {
         return MPATH_DECLINED;
     }
-    ports->topo               = topo;
-    ports->demand             = demand;
-    ports->min_fragment_bytes = min_fragment_bytes;
-    ports->num_ranks          = mpath_topo_num_ranks(topo);
-    ports->num_nodes          = mpath_topo_num_nodes(topo);
-    ports->num_resources      = mpath_topo_num_resources(topo);
-    ports->crossing           = (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) != 0;
-    status                    = allocate(ports);
+    ports->topo          = topo;
+    ports->num_ranks     = mpath_topo_num_ranks(topo);
+    ports->num_nodes     = mpath_topo_num_nodes(topo);
+    ports->num_resources = mpath_topo_num_resources(topo);
+    ports->crossing      = (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) != 0;
+    status               = allocate(ports);
     if (status == MPATH_OK) {
         read_nodes(ports);
         status = allocate_lanes(ports);
@@ -734,22 +841,87 @@ mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, 
         status = read_seats(ports) && number_slots(ports, slot_of_rail) ? MPATH_OK : MPATH_DECLINED;
     }
     if (status != MPATH_OK) {
-        mpath_ports_release(ports);
         return status;
     }
     take_slots(ports, slot_of_rail);
     list_drivers(ports);
     read_resources(ports, slot_of_rail);
+    set_rates(ports);
+    return list_steps(ports);
+}
+
+/* What follows from the topology alone; NULL: no memory. */
+static const frame_t *frame_of(const mpath_topo_t *topo)
+{
+    const mpath_topo_extra_t *kept = mpath_topo_extra(topo);
+    frame_t *frame;
+
+    if (kept != NULL) {
+        return (const frame_t *)kept;
+    }
+    frame = calloc(1, sizeof(*frame));
+    if (frame == NULL) {
+        return NULL;
+    }
+    frame->extra.release = frame_release;
+    frame->status        = read_topo(&frame->ports, topo);
+    if (frame->status != MPATH_OK && frame->status != MPATH_DECLINED) {
+        frame_release(&frame->extra);
+        return NULL;
+    }
+    return (const frame_t *)mpath_topo_keep(topo, &frame->extra);
+}
+
+/* The tables of one plan, in one block: those that begin with zero, then the others. */
+static mpath_status_t allocate_plan(mpath_ports_t *ports)
+{
+    size_t ranks = (size_t)ports->num_ranks, nodes = (size_t)ports->num_nodes, count = (size_t)ports->num_resources;
+    size_t zeros = (count + 10 * ranks + 2 * nodes) * sizeof(uint64_t) + count * sizeof(uint32_t);
+
+    zeros         = (zeros + 7) / 8 * 8;
+    ports->memory = malloc(zeros + 2 * count * sizeof(uint64_t));
+    if (ports->memory == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    memset(ports->memory, 0, zeros);
+    ports->load       = ports->memory;
+    ports->local_out  = ports->load + count;
+    ports->local_in   = ports->local_out + ranks;
+    ports->linked_out = ports->local_in + ranks;
+    ports->linked_in  = ports->linked_out + ranks;
+    ports->remote_out = ports->linked_in + ranks;
+    ports->remote_in  = ports->remote_out + ranks;
+    ports->odd_out    = ports->remote_in + ranks;
+    ports->odd_in     = ports->odd_out + ranks;
+    ports->lent       = ports->odd_in + ranks;
+    ports->node_bytes = ports->lent + 2 * ranks;
+    ports->stamp      = (uint32_t *)(ports->node_bytes + 2 * nodes);
+    ports->target     = (uint64_t *)(void *)((char *)ports->memory + zeros);
+    ports->saved      = ports->target + count;
     return MPATH_OK;
+}
+
+mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, const uint64_t *demand,
+                                uint64_t min_fragment_bytes)
+{
+    const frame_t *frame = frame_of(topo);
+
+    if (frame == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    if (frame->status != MPATH_OK) {
+        return frame->status;
+    }
+    *ports                    = frame->ports;
+    ports->demand             = demand;
+    ports->min_fragment_bytes = min_fragment_bytes;
+    return allocate_plan(ports);
 }
 
 void mpath_ports_release(mpath_ports_t *ports)
 {
     free(ports->memory);
-    free(ports->lanes);
-    free(ports->on_gpu);
     mpath_moves_release(&ports->moves);
-    memset(ports, 0, sizeof(*ports));
 }
 
 int mpath_ports_odd_slots(const mpath_ports_t *ports, int source, int destination, int *from_p, int *to_p)

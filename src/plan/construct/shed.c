@@ -22,6 +22,7 @@ void mpath_ports_reset(mpath_ports_t *ports)
 {
     memcpy(ports->load, ports->saved, (size_t)ports->num_resources * sizeof(*ports->saved));
     ports->relayed_bytes = ports->saved_relayed_bytes;
+    ports->z.den         = 0;
     mpath_moves_reset(&ports->moves);
 }
 
@@ -34,6 +35,7 @@ static void add_load(mpath_ports_t *ports, const mpath_ports_route_t *route, uin
         ports->load[route->resources[i]] += bytes;
     }
     ports->relayed_bytes += bytes * (uint64_t)route->num_relays;
+    ports->z.den = 0;
 }
 
 /* Moves bytes of a pair from its static route, which is `from`, to another. */
@@ -81,6 +83,21 @@ static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, u
     return found;
 }
 
+/* Bytes that the copies inside the nodes bear of what leaves the static route, which is stamped. */
+static uint64_t room_on_legs(const mpath_ports_t *ports, const mpath_ports_route_t *route)
+{
+    uint64_t room = UINT64_MAX, here;
+    int i;
+
+    for (i = 0; i < route->num_resources; i++) {
+        if (i < route->rail || i >= route->rail_end) {
+            here = mpath_ports_room_at(ports, route->resources[i]);
+            room = here < room ? here : room;
+        }
+    }
+    return room;
+}
+
 /*
  * Moves up to `bytes` of a pair, in whole fragments, from its static route to one between the nodes by a slot; the NICs
  * may exceed their targets, the copies inside the nodes not. *moved_p says how many bytes.
@@ -88,15 +105,17 @@ static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, u
 static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes,
                                       uint64_t *moved_p)
 {
-    mpath_ports_route_t from, to, legs = {.num_resources = 0};
     uint64_t all = mpath_moves_left(&ports->moves, source, destination), room;
+    mpath_ports_route_t from, to;
 
+    *moved_p = 0;
+    if (all == 0) {
+        return MPATH_OK;
+    }
     mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &from);
-    mpath_ports_route(ports, source, destination, via, &to);
-    mpath_ports_add_leg(ports, &legs, source, mpath_ports_driver(ports, source, via, source, destination));
-    mpath_ports_add_leg(ports, &legs, mpath_ports_driver(ports, destination, via, source, destination), destination);
+    mpath_ports_route_over(ports, source, destination, via, via, &to);
     ports_stamp(ports, &from, 0);
-    room     = mpath_ports_room_on(ports, &legs);
+    room     = room_on_legs(ports, &to);
     bytes    = bytes < room ? bytes : room;
     bytes    = bytes == 0 ? 0 : mpath_moves_fit(all, bytes, room, ports->min_fragment_bytes);
     *moved_p = bytes;
@@ -236,40 +255,41 @@ static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int 
 static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, const mpath_ports_node_t *node,
                        int receives)
 {
-    const mpath_port_t *port;
-    int other, i, own, slot;
+    const int32_t *own = ports->members + node->first, *end = own + node->num_ranks;
+    int other, from, to;
 
     for (other = 0; other < ports->num_ranks; other++) {
-        port = &ports->ports[other];
-        for (i = 0; i < node->num_ranks && &ports->nodes[port->node] != node; i++) {
-            own  = ports->members[node->first + i];
-            slot = ports->ports[own].slot;
-            balance->left[slot][port->slot] += slot == port->slot || mpath_ports_is_linked(ports, own, other)
-                                                   ? 0
-                                                   : pair_bytes(ports, receives, own, other);
+        to = ports->ports[other].slot;
+        if (&ports->nodes[ports->ports[other].node] == node) {
+            continue;
+        }
+        for (own = end - node->num_ranks; own < end; own++) {
+            from = ports->ports[*own].slot;
+            if (from != to && !mpath_ports_is_linked(ports, *own, other)) {
+                balance->left[from][to] += pair_bytes(ports, receives, *own, other);
+            }
         }
     }
 }
 
-/* Moves the bytes of one arc, pair by pair. */
+/* Moves the bytes of one arc, pair by pair: those with ranks that have their NIC in the slot `via`. */
 static mpath_status_t move_arc(mpath_ports_t *ports, const mpath_ports_node_t *node, int receives, int own, int via,
                                uint64_t *left)
 {
     mpath_status_t status = MPATH_OK;
+    const mpath_ports_lane_t *lane;
     uint64_t moved;
-    int i, other;
+    int n, i, other;
 
-    for (i = 0; i<ports->num_ranks && * left> 0 && status == MPATH_OK; i++) {
-        if (i == node->first) {
-            i += node->num_ranks - 1; /* ranks stand by node: none of its own */
-            continue;
+    for (n = 0; n < ports->num_nodes; n++) {
+        lane = mpath_ports_lane(ports, n, via);
+        for (i = 0; i < lane->count && &ports->nodes[n] != node && *left > 0 && status == MPATH_OK; i++) {
+            other = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
+            if (ports->ports[other].slot == via && !mpath_ports_is_linked(ports, own, other)) {
+                status = ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
+                *left -= moved < *left ? moved : *left;
+            }
         }
-        other = ports->members[i];
-        if (ports->ports[other].slot != via || mpath_ports_is_linked(ports, own, other)) {
-            continue;
-        }
-        status = ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
-        *left -= moved < *left ? moved : *left;
     }
     return status;
 }
@@ -321,7 +341,8 @@ typedef struct shedding {
 
 /* The best route so far. */
 typedef struct choice {
-    uint64_t room;
+    uint64_t room; /* on it; or the most that is too little */
+    int found;
     int via;
     mpath_ports_route_t route;
 } choice_t;
@@ -341,6 +362,7 @@ static void take(const mpath_ports_t *ports, const shedding_t *from, int via, co
         }
     }
     best->room  = room;
+    best->found = 1;
     best->via   = via;
     best->route = *route;
 }
@@ -440,14 +462,15 @@ static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int sour
     }
     bytes = mpath_moves_left(&ports->moves, source, destination);
     while (from->excess > 0 && bytes > 0) {
-        best.room = 0;
+        best.room  = mpath_moves_least(bytes, ports->min_fragment_bytes) - 1;
+        best.found = 0;
         if (ports->ports[source].node == ports->ports[destination].node) {
             consider_local(ports, from, source, destination, &best);
         } else {
             consider_rails(ports, from, source, destination, &best);
         }
         amount = from->excess < best.room ? from->excess : best.room;
-        amount = amount == 0 ? 0 : mpath_moves_fit(bytes, amount, best.room, ports->min_fragment_bytes);
+        amount = best.found ? mpath_moves_fit(bytes, amount, best.room, ports->min_fragment_bytes) : 0;
         if (amount == 0) {
             break;
         }
@@ -546,69 +569,22 @@ static mpath_status_t shed_overloaded(mpath_ports_t *ports, uint32_t resource, i
     return status;
 }
 
-static inline mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
+/* Relieves the resources of some steps. */
+static mpath_status_t shed_steps(mpath_ports_t *ports, int first, int end)
 {
-    return ports->load[resource] <= ports->target[resource] ? MPATH_OK
-                                                            : shed_overloaded(ports, resource, slot, rank, receives);
-}
+    const uint64_t *load = ports->load, *target = ports->target;
+    const mpath_ports_step_t *step = ports->steps + first, *last = ports->steps + end;
+    mpath_status_t status;
 
-/* The NVLinks of a rank to or from the others of its node. */
-static mpath_status_t shed_links(mpath_ports_t *ports, int rank, int receives)
-{
-    const mpath_port_t *port = &ports->ports[rank], *other;
-    mpath_status_t status    = MPATH_OK;
-    uint32_t gpus;
-
-    for (gpus = receives ? port->links_from : port->links_to; gpus != 0 && status == MPATH_OK; gpus &= gpus - 1) {
-        other  = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
-        status = shed_resource(ports,
-                               receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other),
-                               -1, rank, receives);
-    }
-    return status;
-}
-
-/* The NICs that a rank drives, and the PCIe link that leads to them. */
-static mpath_status_t shed_nics(mpath_ports_t *ports, int rank, int receives)
-{
-    const mpath_port_t *port = &ports->ports[rank];
-    mpath_status_t status    = MPATH_OK;
-    const mpath_ports_lane_t *lane;
-    uint32_t slots;
-
-    for (slots = port->slots; slots != 0 && status == MPATH_OK; slots &= slots - 1) {
-        lane   = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
-        status = shed_resource(ports, receives ? lane->rx : lane->tx, __builtin_ctz(slots), rank, receives);
-    }
-    if (status == MPATH_OK && port->slots != 0) {
-        status = shed_resource(ports, receives ? port->down : port->up, -1, rank, receives);
-    }
-    return status;
-}
-
-/* Ports, or NVLinks. */
-static mpath_status_t shed_ports(mpath_ports_t *ports, int rank, int receives)
-{
-    const mpath_port_t *port = &ports->ports[rank];
-    uint32_t resource        = receives ? port->ingress : port->egress;
-
-    if (ports->nodes[port->node].link == MPATH_GPU_LINK_MESH) {
-        return shed_links(ports, rank, receives);
-    }
-    return resource == MPATH_PORTS_NONE ? MPATH_OK : shed_resource(ports, resource, -1, rank, receives);
-}
-
-static mpath_status_t shed_all(mpath_ports_t *ports, mpath_status_t (*shed)(mpath_ports_t *, int, int))
-{
-    mpath_status_t status = MPATH_OK;
-    int rank, receives;
-
-    for (receives = 0; receives < 2; receives++) {
-        for (rank = 0; rank < ports->num_ranks && status == MPATH_OK; rank++) {
-            status = shed(ports, rank, receives);
+    for (; step < last; step++) {
+        if (load[step->resource] > target[step->resource]) {
+            status = shed_overloaded(ports, step->resource, step->slot, step->rank, step->receives);
+            if (status != MPATH_OK) {
+                return status;
+            }
         }
     }
-    return status;
+    return MPATH_OK;
 }
 
 static uint64_t above(uint64_t bytes, uint64_t limit)
@@ -653,28 +629,37 @@ static uint64_t staging_need(const mpath_ports_t *ports, int rank, int receives)
     return need < spare ? need : spare;
 }
 
-/* Raises the ports' targets by what they may pass on, or lowers them again; the need follows from other targets. */
-static void lend_to_ports(mpath_ports_t *ports, int lend)
+/* Raises the ports' targets by what they may pass on; returns whether any. The need follows from other targets. */
+static int lend_to_ports(mpath_ports_t *ports)
 {
     const mpath_port_t *port;
-    uint64_t need, *target;
-    int rank, receives;
+    int rank, receives, any = 0;
+    uint64_t need;
 
-    for (rank = 0; rank < ports->num_ranks; rank++) {
+    for (rank = 0; rank < ports->num_ranks && ports->has_switch; rank++) {
         port = &ports->ports[rank];
         if (ports->nodes[port->node].link != MPATH_GPU_LINK_SWITCH || port->egress == MPATH_PORTS_NONE ||
             port->ingress == MPATH_PORTS_NONE) {
             continue;
         }
         for (receives = 0; receives < 2; receives++) {
-            target = &ports->target[receives ? port->ingress : port->egress];
-            if (lend) {
-                need                             = staging_need(ports, rank, receives);
-                ports->lent[2 * rank + receives] = need;
-                *target += need;
-            } else {
-                *target -= ports->lent[2 * rank + receives];
-            }
+            need                             = staging_need(ports, rank, receives);
+            ports->lent[2 * rank + receives] = need;
+            ports->target[receives ? port->ingress : port->egress] += need;
+            any |= need > 0;
+        }
+    }
+    return any;
+}
+
+/* Lowers them again. */
+static void take_from_ports(mpath_ports_t *ports)
+{
+    int i;
+
+    for (i = 0; i < 2 * ports->num_ranks; i++) {
+        if (ports->lent[i] > 0) {
+            ports->target[i & 1 ? ports->ports[i / 2].ingress : ports->ports[i / 2].egress] -= ports->lent[i];
         }
     }
 }
@@ -682,11 +667,14 @@ static void lend_to_ports(mpath_ports_t *ports, int lend)
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports)
 {
     mpath_status_t status = MPATH_OK;
+    int has_lent;
 
-    if (!ports->one_node) {
-        lend_to_ports(ports, 1);
-        status = shed_all(ports, shed_nics);
-        lend_to_ports(ports, 0);
+    if (ports->num_nic_steps > 0) {
+        has_lent = lend_to_ports(ports);
+        status   = shed_steps(ports, 0, ports->num_nic_steps);
+        if (has_lent) {
+            take_from_ports(ports);
+        }
     }
-    return status == MPATH_OK ? shed_all(ports, shed_ports) : status;
+    return status == MPATH_OK ? shed_steps(ports, ports->num_nic_steps, ports->num_steps) : status;
 }

@@ -348,15 +348,17 @@ static uint64_t spare(const mpath_rails_t *rails, uint64_t bytes)
     return bytes > rails->min_fragment_bytes ? bytes - rails->min_fragment_bytes : 0;
 }
 
+static inline int has_moved(const mpath_rails_t *rails, int receives, int own, int other)
+{
+    return rails->moves.head[receives ? mpath_rails_pair(rails, other, own) : mpath_rails_pair(rails, own, other)] != 0;
+}
+
 /* The move of a pair in two pieces to the rail of its other end; 0: it is in one piece, or has no such move. */
 static uint32_t move_of(const mpath_rails_t *rails, int receives, int own, int other)
 {
     size_t pair   = receives ? mpath_rails_pair(rails, other, own) : mpath_rails_pair(rails, own, other);
     uint32_t move = rails->moves.head[pair];
 
-    if (move == 0) {
-        return 0; /* most pairs */
-    }
     while (move != 0 && rails->moves.list[move].via != rails->home[other]) {
         move = rails->moves.list[move].next;
     }
@@ -372,7 +374,10 @@ static void count_divisible(const mpath_rails_t *rails, mpath_balance_t *balance
 
     for (other = 0; other < rails->num_ranks; other++) {
         for (i = first; i < end && rails->node[other] != node; i++) {
-            own  = rails->slot_ranks[i];
+            own = rails->slot_ranks[i];
+            if (!has_moved(rails, receives, own, other)) {
+                continue; /* most pairs */
+            }
             move = move_of(rails, receives, own, other);
             if (move != 0 && rails->home[own] != rails->home[other]) {
                 balance->left[rails->home[own]][rails->home[other]] += spare(rails,
@@ -427,7 +432,9 @@ static mpath_status_t refine_node(mpath_rails_t *rails, mpath_balance_t *balance
     mpath_balance_solve(balance);
     for (other = 0; other < rails->num_ranks; other++) {
         for (i = first; i < end && rails->node[other] != node && status == MPATH_OK; i++) {
-            status = divide_pair(rails, balance, receives, rails->slot_ranks[i], other);
+            if (has_moved(rails, receives, rails->slot_ranks[i], other)) {
+                status = divide_pair(rails, balance, receives, rails->slot_ranks[i], other);
+            }
         }
     }
     return status;
