@@ -241,14 +241,20 @@ stage_unit() {
     run_unit "$check_dir/gcc"
 }
 
+# What runs on GPUs, on the driver without one: the tests, and what else there is, in a form that tries the script.
+run_gpu() {
+    local options=(--build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu")
+    suite gpu tests/gpu/run "${options[@]}" info smoke relays
+    suite gpu-script tests/gpu/run "${options[@]}" --gpus 2 \
+        kinds traps traps-relays calls large bench:{small,skew,nvlink,zipf,stock,allreduce,allgather,overlap,nccl}
+}
+
 stage_mpi() {
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "mpi: the build failed"; return; }
+    run_gpu >"$check_dir/gpu.out" 2>&1 &
     suite mpi tests/mpi/run "$check_dir/gcc"
-    suite gpu tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" \
-        info smoke relays
-    # What else runs on GPUs, in a form that tries the script.
-    suite gpu-script tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" --gpus 2 \
-        kinds traps traps-relays calls large bench:{small,skew,nvlink,zipf,stock,allreduce,allgather,overlap,nccl}
+    wait
+    cat "$check_dir/gpu.out"
 }
 
 stage_sanitize() {
