@@ -10,33 +10,33 @@
 
 /* The paths of a pair over rails: matched slots, then crossing ones; the static route is moved or put to the front. */
 typedef struct rail_list {
-    mpath_nic_set_t from, to, matched; /* slots of the two nodes, and of both */
+    uint32_t from, to, matched; /* slots of the two nodes, and of both */
     int num_matched;
     int static_from, static_to;
     int first; /* position of the static route; -1: before the list */
 } rail_list_t;
 
-static int count(uint64_t mask)
+static int count(uint32_t mask)
 {
-    return __builtin_popcountll(mask);
+    return __builtin_popcount(mask);
 }
 
-static uint64_t below(uint64_t mask, int bit)
+static uint32_t below(uint32_t mask, int bit)
 {
-    return mask & ((UINT64_C(1) << bit) - 1);
+    return mask & ((1u << bit) - 1);
 }
 
 /* Number of the set bit at a position. */
-static int bit_at(uint64_t mask, int position)
+static int bit_at(uint32_t mask, int position)
 {
     for (; position > 0; position--) {
         mask &= mask - 1;
     }
-    return __builtin_ctzll(mask);
+    return __builtin_ctz(mask);
 }
 
 /* Crossing pairs that start at a slot. */
-static mpath_nic_set_t crossing_slots(const rail_list_t *list, int from)
+static uint32_t crossing_slots(const rail_list_t *list, int from)
 {
     return (list->matched >> from) & 1 ? list->to & ~list->matched : list->to;
 }
@@ -44,13 +44,13 @@ static mpath_nic_set_t crossing_slots(const rail_list_t *list, int from)
 static int position_of(const rail_list_t *list, int from, int to)
 {
     int position = list->num_matched;
-    mpath_nic_set_t rest;
+    uint32_t rest;
 
     if (from == to) {
         return count(below(list->matched, from));
     }
     for (rest = below(list->from, from); rest != 0; rest &= rest - 1) {
-        position += count(crossing_slots(list, __builtin_ctzll(rest)));
+        position += count(crossing_slots(list, __builtin_ctz(rest)));
     }
     return position + count(below(crossing_slots(list, from), to));
 }
@@ -78,7 +78,7 @@ static int via_between(int from, int to)
 /* What the path at a position of the list goes by; STATIC: there is none. */
 static int via_at(const mpath_ports_t *ports, const rail_list_t *list, int position)
 {
-    mpath_nic_set_t rest;
+    uint32_t rest;
     int from;
 
     if (position < list->num_matched) {
@@ -86,7 +86,7 @@ static int via_at(const mpath_ports_t *ports, const rail_list_t *list, int posit
     }
     position -= list->num_matched;
     for (rest = ports->crossing ? list->from : 0; rest != 0; rest &= rest - 1) {
-        from = __builtin_ctzll(rest);
+        from = __builtin_ctz(rest);
         if (position < count(crossing_slots(list, from))) {
             return via_between(from, bit_at(crossing_slots(list, from), position));
         }

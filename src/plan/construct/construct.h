@@ -18,8 +18,8 @@
 
 #include "plan/construct/moves.h"
 
-#define MPATH_PORTS_NONE UINT32_MAX          /* no such resource */
-#define MPATH_PORTS_MAX_SLOTS MPATH_MAX_NICS /* masks have so many bits */
+#define MPATH_PORTS_NONE UINT32_MAX /* no such resource */
+#define MPATH_PORTS_MAX_SLOTS 32    /* masks have 32 bits */
 
 /* What a route goes by, besides slots and GPUs. */
 #define MPATH_PORTS_STATIC (-1)
@@ -30,7 +30,7 @@
 typedef struct mpath_port {
     int32_t node, gpu;        /* gpu -1: on none */
     int32_t slot;             /* of the NIC that it uses by default; -1: none is up beside it */
-    mpath_nic_set_t slots;    /* of all NICs beside it, as a mask */
+    uint32_t slots;           /* of all NICs beside it, as a mask */
     uint64_t nics;            /* those NICs */
     uint32_t tx, rx;          /* the NIC in `slot` */
     uint32_t egress, ingress; /* what peer copies use: the NVSwitch port, or the PCIe link; not on a mesh */
@@ -50,10 +50,10 @@ typedef struct mpath_ports_node {
     int32_t link;   /* mpath_gpu_link_t */
     int32_t domain; /* nodes of one NVSwitch; -1: this node alone */
     int32_t num_ranks;
-    int32_t by_port;       /* all its ranks have ports, both ways */
-    int32_t first;         /* position of its first rank in ports->members */
-    int32_t run;           /* that rank, where the others' numbers follow; else -1 */
-    mpath_nic_set_t lanes; /* as a mask of slots */
+    int32_t by_port; /* all its ranks have ports, both ways */
+    int32_t first;   /* position of its first rank in ports->members */
+    int32_t run;     /* that rank, where the others' numbers follow; else -1 */
+    uint32_t lanes;  /* as a mask of slots */
     uint32_t memory, uplink_tx, uplink_rx;
 } mpath_ports_node_t;
 
@@ -203,7 +203,7 @@ static inline int mpath_ports_can_peer(const mpath_ports_t *ports, int from, int
 }
 
 /* Slots that the nodes of two ranks have both. */
-static inline mpath_nic_set_t mpath_ports_matched(const mpath_ports_t *ports, int source, int destination)
+static inline uint32_t mpath_ports_matched(const mpath_ports_t *ports, int source, int destination)
 {
     return ports->nodes[ports->ports[source].node].lanes & ports->nodes[ports->ports[destination].node].lanes;
 }

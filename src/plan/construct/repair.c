@@ -90,12 +90,12 @@ static void price_lanes(prices_t *p)
 }
 
 /* The cheapest of a mask of lanes. */
-static uint32_t cheapest(const uint32_t *lanes, mpath_nic_set_t mask)
+static uint32_t cheapest(const uint32_t *lanes, uint32_t mask)
 {
     uint32_t price = NEVER;
 
     for (; mask != 0; mask &= mask - 1) {
-        price = least(price, lanes[__builtin_ctzll(mask)]);
+        price = least(price, lanes[__builtin_ctz(mask)]);
     }
     return price;
 }
@@ -123,10 +123,11 @@ static mpath_u128_t node_value(const prices_t *p, int source, const mpath_ports_
 {
     const mpath_ports_t *ports = p->ports;
     const uint32_t *out        = &p->out[source * ports->num_slots], *in;
-    mpath_nic_set_t from = ports->nodes[ports->ports[source].node].lanes, matched = from & to->lanes, rest;
-    uint32_t unmatched = ports->crossing ? cheapest(out, from & ~matched) : NEVER, any = cheapest(out, from), price;
+    uint32_t from = ports->nodes[ports->ports[source].node].lanes, matched = from & to->lanes, price;
+    uint32_t unmatched = ports->crossing ? cheapest(out, from & ~matched) : NEVER, any = cheapest(out, from);
     mpath_u128_t value = 0;
-    int i, destination, slot, all = __builtin_popcountll(matched) == ports->num_slots;
+    int i, destination, slot, all = __builtin_popcount(matched) == ports->num_slots;
+    uint32_t rest;
 
     for (i = to->first; i < to->first + to->num_ranks; i++) {
         destination = ports->members[i];
@@ -136,7 +137,7 @@ static mpath_u128_t node_value(const prices_t *p, int source, const mpath_ports_
             price = least(price, out[slot] + in[slot]);
         }
         for (rest = all ? 0 : matched; rest != 0; rest &= rest - 1) {
-            slot  = __builtin_ctzll(rest);
+            slot  = __builtin_ctz(rest);
             price = least(price, out[slot] + in[slot]);
         }
         if (ports->crossing && from != to->lanes) {

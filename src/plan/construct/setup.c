@@ -573,8 +573,8 @@ static int read_seats(mpath_ports_t *ports)
     return 1;
 }
 
-/* The rails beside ranks get slots, in their order. */
-static void number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
+/* The rails beside ranks get slots, in their order; 0: they are too many. */
+static int number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
 {
     const mpath_machine_t *machine;
     uint64_t all = 0;
@@ -591,6 +591,7 @@ static void number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
     for (; all != 0; all &= all - 1) {
         slot_of_rail[__builtin_ctzll(all)] = (int8_t)ports->num_slots++;
     }
+    return ports->num_slots <= MPATH_PORTS_MAX_SLOTS;
 }
 
 /* From NICs to slots, and how many ranks drive each lane. */
@@ -598,7 +599,7 @@ static void take_slots(mpath_ports_t *ports, const int8_t *slot_of_rail)
 {
     const mpath_machine_t *machine;
     mpath_port_t *port;
-    mpath_nic_set_t slots, all = 0;
+    uint32_t slots, all = 0;
     uint64_t nics;
     int rank, node;
 
@@ -612,12 +613,12 @@ static void take_slots(mpath_ports_t *ports, const int8_t *slot_of_rail)
         ports->uniform &= port->slot >= 0;
         ports->single &= (port->nics & (port->nics - 1)) == 0;
         for (nics = port->nics; nics != 0; nics &= nics - 1) {
-            port->slots |= UINT64_C(1) << slot_of_rail[machine->nics[__builtin_ctzll(nics)].rail];
+            port->slots |= 1u << slot_of_rail[machine->nics[__builtin_ctzll(nics)].rail];
         }
         ports->nodes[port->node].lanes |= port->slots;
         all |= port->slots;
         for (slots = port->slots; slots != 0; slots &= slots - 1) {
-            ports->lanes[port->node * ports->num_slots + __builtin_ctzll(slots)].count++;
+            ports->lanes[port->node * ports->num_slots + __builtin_ctz(slots)].count++;
         }
     }
     for (node = 0; node < ports->num_nodes; node++) {
@@ -630,7 +631,7 @@ static void list_drivers(mpath_ports_t *ports)
 {
     int lane, num_lanes = ports->num_nodes * ports->num_slots, next = 0, rank;
     mpath_ports_lane_t *l;
-    mpath_nic_set_t slots;
+    uint32_t slots;
 
     for (lane = 0; lane < num_lanes; lane++) {
         ports->lanes[lane].driver = next;
@@ -638,7 +639,7 @@ static void list_drivers(mpath_ports_t *ports)
     }
     for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
         for (slots = ports->ports[rank].slots; slots != 0; slots &= slots - 1) {
-            l = &ports->lanes[ports->ports[rank].node * ports->num_slots + __builtin_ctzll(slots)];
+            l = &ports->lanes[ports->ports[rank].node * ports->num_slots + __builtin_ctz(slots)];
             ports->drivers[l->driver++] = rank;
         }
     }
@@ -795,10 +796,10 @@ static uint64_t own_nics_rate(const mpath_ports_t *ports, const mpath_port_t *po
 {
     const mpath_ports_lane_t *lane;
     uint64_t rate = 0;
-    mpath_nic_set_t slots;
+    uint32_t slots;
 
     for (slots = port->slots; slots != 0 && !ports->one_node; slots &= slots - 1) {
-        lane = mpath_ports_lane(ports, port->node, __builtin_ctzll(slots));
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
         rate += ports->capacity[into ? lane->rx : lane->tx];
     }
     return least(rate, link_rate(ports, port, into));
@@ -918,11 +919,11 @@ static void list_nics(mpath_ports_t *ports, int rank, int receives)
 {
     const mpath_port_t *port = &ports->ports[rank];
     const mpath_ports_lane_t *lane;
-    mpath_nic_set_t slots;
+    uint32_t slots;
 
     for (slots = port->slots; slots != 0; slots &= slots - 1) {
-        lane = mpath_ports_lane(ports, port->node, __builtin_ctzll(slots));
-        add_step(ports, receives ? lane->rx : lane->tx, rank, __builtin_ctzll(slots), receives);
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        add_step(ports, receives ? lane->rx : lane->tx, rank, __builtin_ctz(slots), receives);
     }
     if (port->slots != 0 && !ports->on_hosts) {
         add_step(ports, receives ? port->down : port->up, rank, -1, receives);
@@ -954,7 +955,7 @@ static mpath_status_t list_steps(mpath_ports_t *ports)
     int rank, i;
 
     for (rank = 0; rank < ports->num_ranks; rank++) {
-        most += 2 + 2 * (size_t)__builtin_popcountll(ports->ports[rank].slots);
+        most += 2 + 2 * (size_t)__builtin_popcount(ports->ports[rank].slots);
         most += 2 + (size_t)__builtin_popcount(ports->ports[rank].links_to) +
                 (size_t)__builtin_popcount(ports->ports[rank].links_from);
     }
@@ -1059,12 +1060,11 @@ static mpath_status_t read_topo(mpath_ports_t *ports, const mpath_topo_t *topo)
         status = allocate_lanes(ports);
     }
     if (status == MPATH_OK) {
-        status = read_seats(ports) ? MPATH_OK : MPATH_DECLINED;
+        status = read_seats(ports) && number_slots(ports, slot_of_rail) ? MPATH_OK : MPATH_DECLINED;
     }
     if (status != MPATH_OK) {
         return status;
     }
-    number_slots(ports, slot_of_rail);
     take_slots(ports, slot_of_rail);
     if (ports->has_spine && !ports->crossing && !ports->uniform) {
         return MPATH_DECLINED; /* paths cross where nodes lack rails, but not as the static routes do */
@@ -1156,7 +1156,7 @@ void mpath_ports_release(mpath_ports_t *ports)
 
 int mpath_ports_odd_slots(const mpath_ports_t *ports, int source, int destination, int *from_p, int *to_p)
 {
-    mpath_nic_set_t matched = mpath_ports_matched(ports, source, destination);
+    uint32_t matched = mpath_ports_matched(ports, source, destination);
     int from = ports->ports[source].slot, to = ports->ports[destination].slot, skip;
 
     if (from >= 0 && ((matched >> from) & 1)) {
@@ -1164,17 +1164,17 @@ int mpath_ports_odd_slots(const mpath_ports_t *ports, int source, int destinatio
     } else if (to >= 0 && ((matched >> to) & 1)) {
         from = to;
     } else if (matched != 0) {
-        for (skip = source % __builtin_popcountll(matched); skip > 0; skip--) {
+        for (skip = source % __builtin_popcount(matched); skip > 0; skip--) {
             matched &= matched - 1;
         }
-        from = to = __builtin_ctzll(matched);
+        from = to = __builtin_ctz(matched);
     } else {
         if (!ports->crossing || ports->nodes[ports->ports[source].node].lanes == 0 ||
             ports->nodes[ports->ports[destination].node].lanes == 0) {
             return 0;
         }
-        from = __builtin_ctzll(ports->nodes[ports->ports[source].node].lanes);
-        to   = __builtin_ctzll(ports->nodes[ports->ports[destination].node].lanes);
+        from = __builtin_ctz(ports->nodes[ports->ports[source].node].lanes);
+        to   = __builtin_ctz(ports->nodes[ports->ports[destination].node].lanes);
     }
     *from_p = from;
     *to_p   = to;

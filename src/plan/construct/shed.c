@@ -127,13 +127,13 @@ static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int dest
 int mpath_ports_list_routes(const mpath_ports_t *ports, int source, int destination, int *vias)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    mpath_nic_set_t matched, from, to;
+    uint32_t matched, from, to;
     int count = 0;
 
     vias[count++] = MPATH_PORTS_STATIC;
     if (s->node == d->node) {
         for (from = s->links_to & d->links_from; from != 0; from &= from - 1) {
-            vias[count++] = __builtin_ctzll(from);
+            vias[count++] = __builtin_ctz(from);
         }
         if (mpath_ports_can_peer(ports, source, destination)) {
             vias[count++] = MPATH_PORTS_STAGED;
@@ -142,15 +142,15 @@ int mpath_ports_list_routes(const mpath_ports_t *ports, int source, int destinat
     }
     matched = mpath_ports_matched(ports, source, destination);
     for (from = matched; from != 0; from &= from - 1) {
-        vias[count++] = __builtin_ctzll(from);
+        vias[count++] = __builtin_ctz(from);
     }
     if (!ports->crossing || ports->nodes[s->node].lanes == ports->nodes[d->node].lanes) {
         return count;
     }
     for (from = ports->nodes[s->node].lanes; from != 0; from &= from - 1) {
-        to = ports->nodes[d->node].lanes & ((matched >> __builtin_ctzll(from)) & 1 ? ~matched : ~UINT64_C(0));
+        to = ports->nodes[d->node].lanes & ((matched >> __builtin_ctz(from)) & 1 ? ~matched : UINT32_MAX);
         for (; to != 0; to &= to - 1) {
-            vias[count++] = MPATH_PORTS_CROSS + __builtin_ctzll(from) * MPATH_PORTS_MAX_SLOTS + __builtin_ctzll(to);
+            vias[count++] = MPATH_PORTS_CROSS + __builtin_ctz(from) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(to);
         }
     }
     return count;
@@ -394,17 +394,17 @@ static void consider_crossing(const mpath_ports_t *ports, const shedding_t *from
                               choice_t *best)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    mpath_nic_set_t matched  = mpath_ports_matched(ports, source, destination), i, j;
-    mpath_nic_set_t all_from = ports->nodes[s->node].lanes, all_to = ports->nodes[d->node].lanes;
+    uint32_t matched  = mpath_ports_matched(ports, source, destination), i, j;
+    uint32_t all_from = ports->nodes[s->node].lanes, all_to = ports->nodes[d->node].lanes;
 
     for (i = from->pass == 0 && s->slots != 0 ? s->slots : all_from; i != 0; i &= i - 1) {
-        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, __builtin_ctzll(i))->tx) <= best->room) {
+        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, __builtin_ctz(i))->tx) <= best->room) {
             continue;
         }
-        j = (matched >> __builtin_ctzll(i)) & 1 ? all_to & ~matched : all_to;
+        j = (matched >> __builtin_ctz(i)) & 1 ? all_to & ~matched : all_to;
         for (j &= from->pass == 0 && d->slots != 0 ? d->slots : all_to; j != 0; j &= j - 1) {
             consider(ports, source, destination,
-                     MPATH_PORTS_CROSS + __builtin_ctzll(i) * MPATH_PORTS_MAX_SLOTS + __builtin_ctzll(j), best);
+                     MPATH_PORTS_CROSS + __builtin_ctz(i) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(j), best);
         }
     }
 }
@@ -414,13 +414,13 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
                            choice_t *best)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    mpath_nic_set_t slots = mpath_ports_matched(ports, source, destination), rest = slots;
+    uint32_t slots = mpath_ports_matched(ports, source, destination), rest = slots;
     mpath_ports_route_t route;
     int slot;
 
     rest &= from->pass == 0 ? s->slots | d->slots : slots;
     for (; rest != 0; rest &= rest - 1) {
-        slot = __builtin_ctzll(rest);
+        slot = __builtin_ctz(rest);
         if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->room &&
             mpath_ports_room_at(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->room) {
             mpath_ports_route_over(ports, source, destination, slot, slot, &route);
@@ -496,7 +496,7 @@ static mpath_status_t shed_rank(mpath_ports_t *ports, shedding_t *from, int rank
 }
 
 /* All pairs of the ranks of a node with others, received or sent; `slots`: only with others beside these. */
-static mpath_status_t shed_node(mpath_ports_t *ports, shedding_t *from, int node, int receives, mpath_nic_set_t slots)
+static mpath_status_t shed_node(mpath_ports_t *ports, shedding_t *from, int node, int receives, uint32_t slots)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];
     mpath_status_t status       = MPATH_OK;
@@ -532,7 +532,7 @@ static mpath_status_t shed_lane_pairs(mpath_ports_t *ports, shedding_t *from, in
     if (status != MPATH_OK || from->excess == 0 || (ports->uniform && (ports->crossing || !from->receives))) {
         return status;
     }
-    return shed_node(ports, from, node, from->receives, ports->uniform ? UINT64_C(1) << from->slot : 0);
+    return shed_node(ports, from, node, from->receives, ports->uniform ? 1u << from->slot : 0);
 }
 
 /* A port, or a link: pairs of its rank, then those that the rank forwards. */
@@ -599,10 +599,10 @@ static uint64_t nics_target(const mpath_ports_t *ports, const mpath_port_t *port
 {
     const mpath_ports_lane_t *lane;
     uint64_t target = 0;
-    mpath_nic_set_t slots;
+    uint32_t slots;
 
     for (slots = port->slots; slots != 0; slots &= slots - 1) {
-        lane = mpath_ports_lane(ports, port->node, __builtin_ctzll(slots));
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
         target += ports->target[receives ? lane->rx : lane->tx];
     }
     return target;
