@@ -200,16 +200,9 @@ static mpath_status_t balance_and_shed(mpath_ports_t *ports)
     return status == MPATH_OK ? mpath_ports_shed(ports) : status;
 }
 
-/* Half of the accepted gap; all of it where what is above the bound is less than a fragment, which cannot move. */
 static int is_good(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
 {
-    mpath_ratio_t z = mpath_ports_z(ports);
-
-    if (mpath_ratio_within(z, bound, gap_ppm / 2)) {
-        return 1;
-    }
-    return mpath_ratio_within(z, bound, gap_ppm) &&
-           z.num <= mpath_ratio_times(bound, z.den) + ports->min_fragment_bytes;
+    return mpath_ratio_within(mpath_ports_z(ports), bound, gap_ppm);
 }
 
 /*
@@ -231,27 +224,6 @@ static mpath_status_t move(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t g
     return balance_and_shed(ports);
 }
 
-#define MOST_RELAXED_PPM 2000000
-
-/*
- * Whole small pairs may fit nowhere within the targets: raises the targets step by step until what is left above them
- * finds a place. Each step keeps the moves of the one before.
- */
-static mpath_status_t relax(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
-{
-    mpath_status_t status = MPATH_OK;
-    uint32_t ppm;
-
-    for (ppm = gap_ppm < 1000 ? 1000 : gap_ppm; ppm < MOST_RELAXED_PPM && status == MPATH_OK; ppm += ppm / 2) {
-        if (mpath_ratio_within(mpath_ports_z(ports), bound, ppm)) {
-            break;
-        }
-        set_targets(ports, mpath_ratio_raise(bound, ppm));
-        status = mpath_ports_shed(ports);
-    }
-    return status;
-}
-
 /* The same, then to where there is as little too much as is good enough; then evens out the rest. */
 static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
@@ -266,10 +238,7 @@ static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32
     }
     set_targets(ports, mpath_ratio_raise(*bound, gap_ppm));
     status = mpath_ports_shed(ports);
-    if (status == MPATH_OK) {
-        status = is_good(ports, *bound, gap_ppm) ? MPATH_OK : mpath_ports_repair(ports, bound, gap_ppm / 2);
-    }
-    return status == MPATH_OK ? relax(ports, *bound, gap_ppm) : status;
+    return status == MPATH_OK ? mpath_ports_repair(ports, bound, gap_ppm) : status;
 }
 
 static mpath_status_t move_pieces(mpath_ports_t *ports, const mpath_wanted_t *wanted)
@@ -297,8 +266,7 @@ static mpath_status_t ports_move(mpath_ports_t *ports, mpath_plan_t *plan, const
     if (params == NULL) {
         return move_pieces(ports, wanted);
     }
-    if (params->policy != MPATH_POLICY_MPATH ||
-        mpath_ratio_within(mpath_ports_z(ports), plan->bound, params->gap_ppm)) {
+    if (params->policy != MPATH_POLICY_MPATH || is_good(ports, plan->bound, params->gap_ppm)) {
         return MPATH_OK;
     }
     return improve(ports, &plan->bound, params->gap_ppm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads a topology as ports and lanes; counts the bytes of the static routes; the cuts. */
+/* Reads a topology of GPUs as ports and lanes. */
 #include "plan/construct/construct.h"
 
 #include <stdlib.h>
@@ -38,29 +38,19 @@ static void load_leg(mpath_ports_t *ports, int from, int to, uint64_t bytes)
 /* The pairs of a row that stay on the node; what goes by ports is added later, in sums. */
 static void add_local_row(mpath_ports_t *ports, int source, const uint64_t *demand)
 {
-    const mpath_port_t *s          = &ports->ports[source];
-    const mpath_ports_node_t *node = &ports->nodes[s->node];
+    const mpath_ports_node_t *node = &ports->nodes[ports->ports[source].node];
     const int32_t *member = ports->members + node->first, *end = member + node->num_ranks;
-    uint64_t bytes, local                                      = 0;
-    uint32_t link;
+    uint64_t bytes, local = 0;
 
     for (; member < end; member++) {
         bytes = *member == source ? 0 : demand[*member];
         local += bytes;
         ports->local_in[*member] += bytes;
-        if (node->by_port || bytes == 0 || ports->on_hosts) {
-            continue;
-        }
-        link = node->link == MPATH_GPU_LINK_MESH ? mpath_ports_link(ports, s, &ports->ports[*member])
-                                                 : MPATH_PORTS_NONE;
-        if (link != MPATH_PORTS_NONE) {
-            ports->load[link] += bytes;
-        } else {
+        if (!node->by_port && bytes > 0) {
             load_leg(ports, source, *member, bytes);
         }
     }
     ports->local_out[source] = local;
-    ports->load[node->memory] += ports->on_hosts ? local : 0;
 }
 
 /* Those to other nodes of the NVSwitch. */
@@ -145,9 +135,7 @@ static void add_matched_node(mpath_ports_t *ports, int source, const mpath_ports
         driver = mpath_ports_driver(ports, destination, slot, source, destination);
         lane   = mpath_ports_lane(ports, ports->ports[driver].node, slot);
         ports->load[lane->rx] += bytes;
-        if (!ports->on_hosts) {
-            ports->load[ports->ports[driver].down] += bytes;
-        }
+        ports->load[ports->ports[driver].down] += bytes;
         if (driver != destination) {
             ports->relayed_bytes += bytes;
             load_leg(ports, driver, destination, bytes);
@@ -172,99 +160,6 @@ static int add_matched_row(mpath_ports_t *ports, int source, const uint64_t *dem
     return 1;
 }
 
-/* Bytes of a row to the ranks of a node, and the number of its pairs with bytes, which is added. */
-static inline uint64_t sum_node(const mpath_ports_t *ports, const mpath_ports_node_t *node, const uint64_t *demand,
-                                size_t *num_pairs)
-{
-    const int32_t *member = ports->members + node->first;
-    const uint64_t *bytes = demand + node->run;
-    int i = 0, num_run = node->run < 0 ? 0 : node->num_ranks;
-    uint64_t sum = 0;
-    size_t pairs = 0;
-
-    for (; i + 1 < num_run; i += 2) {
-        sum += bytes[i] + bytes[i + 1];
-        pairs += (size_t)(bytes[i] != 0) + (bytes[i + 1] != 0);
-    }
-    for (; i < node->num_ranks; i++) {
-        sum += demand[member[i]];
-        pairs += demand[member[i]] != 0;
-    }
-    *num_pairs += pairs;
-    return sum;
-}
-
-/* Of the bytes of a row to a node those that the ranks beside its NIC receive for others, through its memory. */
-static uint64_t relayed_in(const mpath_ports_t *ports, const mpath_ports_lane_t *lane, const uint64_t *demand,
-                           uint64_t bytes)
-{
-    int i;
-
-    for (i = 0; i < lane->count; i++) {
-        bytes -= demand[lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i]];
-    }
-    return bytes;
-}
-
-/* A row of ranks on hosts whose routes do not cross, in sums over nodes: by lane and node. 0: a pair has no route. */
-static int add_row_by_nodes(mpath_ports_t *ports, int source, const uint64_t *demand)
-{
-    const mpath_port_t *s          = &ports->ports[source];
-    const mpath_ports_node_t *node = ports->nodes;
-    uint64_t *by_lane              = ports->by_lane + (size_t)(s->slot < 0 ? 0 : s->slot) * (size_t)ports->num_nodes;
-    int n, num_nodes = ports->num_nodes, is_regular = s->slot >= 0 && ports->uniform, relays = !ports->all_drive;
-    uint64_t bytes, out = 0;
-    size_t pairs = 0;
-
-    for (n = 0; n < num_nodes; n++, node++) {
-        bytes = sum_node(ports, node, demand, &pairs);
-        if (n == s->node) {
-            bytes -= demand[source];
-            ports->local_out[source] = bytes;
-            ports->load[node->memory] += bytes;
-            continue;
-        }
-        out += bytes;
-        if (is_regular || (s->slot >= 0 && ((node->lanes >> s->slot) & 1))) {
-            by_lane[n] += bytes;
-            if (relays) {
-                ports->relayed[n] += relayed_in(ports, mpath_ports_lane(ports, n, s->slot), demand, bytes);
-            }
-        } else if (bytes > 0) {
-            ports->node_bytes[2 * n + 1] += bytes;
-            if (!add_odd_node(ports, source, node, demand, 0)) {
-                return 0;
-            }
-        }
-    }
-    ports->num_pairs += pairs - (demand[source] != 0);
-    ports->node_bytes[2 * s->node] += out;
-    if (s->slot >= 0) {
-        ports->load[s->tx] += out - ports->odd_out[source];
-    }
-    return 1;
-}
-
-/* What the rows have summed up. */
-static void add_nodes(mpath_ports_t *ports)
-{
-    const uint64_t *by_lane = ports->by_lane;
-    int slot, n;
-
-    for (slot = 0; slot < ports->num_slots; slot++) {
-        for (n = 0; n < ports->num_nodes; n++, by_lane++) {
-            if (*by_lane > 0) {
-                ports->load[mpath_ports_lane(ports, n, slot)->rx] += *by_lane;
-                ports->node_bytes[2 * n + 1] += *by_lane;
-            }
-        }
-    }
-    for (n = 0; n < ports->num_nodes; n++) {
-        ports->load[ports->nodes[n].memory] += ports->relayed[n];
-        ports->relayed_bytes += ports->relayed[n];
-    }
-}
-
 /* What the rank's own NIC sends and, where routes cross, receives. */
 static void add_own_nic(mpath_ports_t *ports, int rank)
 {
@@ -279,13 +174,11 @@ static void add_own_nic(mpath_ports_t *ports, int rank)
     if (port->slot < 0) {
         return;
     }
+    ports->load[port->up] += out;
     ports->load[port->tx] += out;
     if (ports->crossing) {
+        ports->load[port->down] += in;
         ports->load[port->rx] += in;
-    }
-    if (!ports->on_hosts) {
-        ports->load[port->up] += out;
-        ports->load[port->down] += ports->crossing ? in : 0;
     }
 }
 
@@ -310,42 +203,35 @@ static void add_sums(mpath_ports_t *ports, int rank)
     }
 }
 
-static int add_whole_row(mpath_ports_t *ports, int rank, const uint64_t *demand)
-{
-    ports->remote_out[rank] = add_row(ports->remote_in, demand, ports->num_ranks, &ports->num_pairs);
-    ports->remote_out[rank] -= demand[rank];
-    ports->num_pairs -= demand[rank] != 0;
-    add_local_row(ports, rank, demand);
-    if (ports->has_domains) {
-        add_linked_row(ports, rank, demand);
-    }
-    if (ports->one_node) {
-        return 1;
-    }
-    if (!ports->crossing) {
-        return add_matched_row(ports, rank, demand);
-    }
-    return ports->uniform || add_crossing_row(ports, rank, demand);
-}
-
 mpath_status_t mpath_ports_count(mpath_ports_t *ports)
 {
-    int rank, by_nodes = ports->on_hosts && !ports->crossing, has_routes = 1;
     const uint64_t *demand = ports->demand;
+    int rank, has_routes = 1;
 
     for (rank = 0; rank < ports->num_ranks && has_routes; rank++, demand += ports->num_ranks) {
-        has_routes = by_nodes ? add_row_by_nodes(ports, rank, demand) : add_whole_row(ports, rank, demand);
+        ports->remote_out[rank] = add_row(ports->remote_in, demand, ports->num_ranks, &ports->num_pairs);
+        ports->remote_out[rank] -= demand[rank];
+        ports->num_pairs -= demand[rank] != 0;
+        add_local_row(ports, rank, demand);
+        if (ports->has_domains) {
+            add_linked_row(ports, rank, demand);
+        }
+        if (ports->one_node) {
+            continue;
+        }
+        if (!ports->crossing) {
+            has_routes = add_matched_row(ports, rank, demand);
+        } else if (!ports->uniform) {
+            has_routes = add_crossing_row(ports, rank, demand);
+        }
     }
-    if (by_nodes) {
-        add_nodes(ports);
-    }
-    for (rank = 0; rank < ports->num_ranks && !by_nodes; rank++) {
+    for (rank = 0; rank < ports->num_ranks; rank++) {
         add_sums(ports, rank);
     }
     return has_routes ? MPATH_OK : MPATH_DECLINED;
 }
 
-/* The cuts: what ports, NICs and nodes must carry whatever the routes are. */
+/* The cuts: what ports, NICs and nodes of GPUs must carry whatever the routes are. */
 
 mpath_ratio_t mpath_ports_z(mpath_ports_t *ports)
 {
@@ -406,7 +292,7 @@ static void cut_ranks(const mpath_ports_t *ports, int into, mpath_ratio_t *bound
     }
 }
 
-/* Host memory, where it is the only way between ranks of a node. */
+/* Host memory, where it is the only way between GPUs of a node. */
 static void cut_memory(const mpath_ports_t *ports, int node, mpath_ratio_t *bound)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];
@@ -431,10 +317,8 @@ mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports)
             cut_memory(ports, i, &bound);
         }
     }
-    if (!ports->on_hosts) {
-        cut_ranks(ports, 0, &bound);
-        cut_ranks(ports, 1, &bound);
-    }
+    cut_ranks(ports, 0, &bound);
+    cut_ranks(ports, 1, &bound);
     return bound;
 }
 
@@ -452,17 +336,6 @@ static uint64_t nics_up(const mpath_machine_t *machine)
     return mask;
 }
 
-/* Whether nodes have memory and NICs and nothing else that paths consume. */
-static int has_only_rails(const mpath_topo_t *topo)
-{
-    int resources = 0, node;
-
-    for (node = 0; node < mpath_topo_num_nodes(topo); node++) {
-        resources += 1 + 2 * mpath_topo_machine(topo, node)->num_nics;
-    }
-    return resources == mpath_topo_num_resources(topo);
-}
-
 static void read_nodes(mpath_ports_t *ports)
 {
     const mpath_node_gpus_t *gpus;
@@ -472,15 +345,10 @@ static void read_nodes(mpath_ports_t *ports)
     for (node = 0; node < ports->num_nodes; node++) {
         gpus      = mpath_topo_gpus(ports->topo, node);
         n         = &ports->nodes[node];
-        n->memory = n->uplink_tx = n->uplink_rx = MPATH_PORTS_NONE;
-        n->domain                               = -1;
-        if (ports->on_hosts) {
-            n->link = MPATH_GPU_LINK_NONE;
-            continue;
-        }
         n->link    = gpus->link;
         n->by_port = 1;
-        n->domain  = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
+        n->domain = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
+        n->memory = n->uplink_tx = n->uplink_rx = MPATH_PORTS_NONE;
         ports->has_mesh |= gpus->link == MPATH_GPU_LINK_MESH;
         ports->has_domains |= n->domain >= 0;
         ports->has_switch |= gpus->link == MPATH_GPU_LINK_SWITCH;
@@ -488,88 +356,51 @@ static void read_nodes(mpath_ports_t *ports)
     }
 }
 
-/* Seats a rank on its GPU; 0: it has none for itself, or may not relay. */
-static int take_seat(mpath_ports_t *ports, int rank, const mpath_place_t *place)
+/* Seats the ranks; 0 unless each has a GPU of its own and reaches all lanes. */
+static int read_seats(mpath_ports_t *ports)
 {
+    const mpath_place_t *place;
+    mpath_port_t *port;
     int32_t *seat;
+    uint64_t up;
+    int rank, node = -1, used = 0, next = 0, n;
 
-    if (place->gpu < 0 || place->no_relay || place->gpu >= mpath_topo_gpus(ports->topo, place->node)->num_gpus) {
+    if (mpath_topo_reach_is_limited(ports->topo)) {
         return 0;
     }
-    seat = &ports->on_gpu[place->node * ports->gpus_per_node + place->gpu];
-    if (*seat >= 0) {
-        return 0;
+    memset(ports->on_gpu, 0xff, (size_t)ports->num_nodes * (size_t)ports->gpus_per_node * sizeof(*ports->on_gpu));
+    for (rank = 0, up = 0; rank < ports->num_ranks; rank++) {
+        place = mpath_topo_place(ports->topo, rank);
+        if (place->gpu < 0 || place->no_relay || place->gpu >= mpath_topo_gpus(ports->topo, place->node)->num_gpus) {
+            return 0;
+        }
+        seat = &ports->on_gpu[place->node * ports->gpus_per_node + place->gpu];
+        if (*seat >= 0) {
+            return 0;
+        }
+        *seat        = rank;
+        up           = place->node == node ? up : nics_up(mpath_topo_machine(ports->topo, place->node));
+        node         = place->node;
+        port         = &ports->ports[rank];
+        port->node   = node;
+        port->gpu    = place->gpu;
+        port->nics   = mpath_topo_nics_beside(ports->topo, rank) & up;
+        port->slot   = port->nics == 0 ? NO_SLOT : __builtin_ctzll(port->nics);
+        port->slot   = place->nic >= 0 && ((up >> place->nic) & 1) ? place->nic : port->slot;
+        port->egress = port->ingress = port->up = port->down = MPATH_PORTS_NONE;
+        used += ports->nodes[node].num_ranks++ == 0;
     }
-    *seat = rank;
-    return 1;
-}
-
-/* NICs that a rank drives itself. */
-static uint64_t nics_of(const mpath_ports_t *ports, int rank, const mpath_place_t *place)
-{
-    if (!ports->on_hosts) {
-        return mpath_topo_nics_beside(ports->topo, rank);
-    }
-    if (mpath_topo_params(ports->topo)->access == MPATH_REACH_ALL) {
-        return UINT64_MAX;
-    }
-    return place->nic >= 0 ? 1ull << place->nic : 0;
-}
-
-/* Groups the ranks by node. */
-static void list_members(mpath_ports_t *ports)
-{
-    int rank, n, next = 0, used = 0;
-    mpath_ports_node_t *node;
-    const int32_t *member;
-
     for (n = 0; n < ports->num_nodes; n++) {
         ports->nodes[n].first = next;
         next += ports->nodes[n].num_ranks;
-        used += ports->nodes[n].num_ranks > 0;
     }
     for (rank = 0; rank < ports->num_ranks; rank++) {
         ports->members[ports->nodes[ports->ports[rank].node].first++] = rank;
     }
     for (n = 0; n < ports->num_nodes; n++) {
-        node = &ports->nodes[n];
-        node->first -= node->num_ranks;
-        member    = ports->members + node->first;
-        node->run = node->num_ranks > 0 && member[node->num_ranks - 1] - member[0] == node->num_ranks - 1 ? member[0]
-                                                                                                          : -1;
+        ports->nodes[n].first -= ports->nodes[n].num_ranks;
     }
     ports->one_node = used < 2;
-}
-
-/* Seats the ranks; 0 unless each has a GPU of its own, or none has, and reaches all lanes. */
-static int read_seats(mpath_ports_t *ports)
-{
-    const mpath_place_t *place;
-    mpath_port_t *port;
-    uint64_t up = 0;
-    int rank, node = -1;
-
-    if (!ports->on_hosts && mpath_topo_reach_is_limited(ports->topo)) {
-        return 0;
-    }
-    memset(ports->on_gpu, 0xff, (size_t)ports->num_nodes * (size_t)ports->gpus_per_node * sizeof(*ports->on_gpu));
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        place = mpath_topo_place(ports->topo, rank);
-        if (!ports->on_hosts && !take_seat(ports, rank, place)) {
-            return 0;
-        }
-        up           = place->node == node ? up : nics_up(mpath_topo_machine(ports->topo, place->node));
-        node         = place->node;
-        port         = &ports->ports[rank];
-        port->node   = node;
-        port->gpu    = ports->on_hosts ? -1 : place->gpu;
-        port->nics   = nics_of(ports, rank, place) & up;
-        port->slot   = port->nics == 0 || ports->on_hosts ? NO_SLOT : __builtin_ctzll(port->nics);
-        port->slot   = place->nic >= 0 && ((up >> place->nic) & 1) ? place->nic : port->slot;
-        port->egress = port->ingress = port->up = port->down = MPATH_PORTS_NONE;
-        ports->nodes[node].num_ranks++;
-    }
-    list_members(ports);
     return 1;
 }
 
@@ -604,7 +435,6 @@ static void take_slots(mpath_ports_t *ports, const int8_t *slot_of_rail)
     int rank, node;
 
     ports->uniform = ports->single = 1;
-    ports->all_drive               = ports->on_hosts && mpath_topo_params(ports->topo)->access == MPATH_REACH_ALL;
     for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
         port        = &ports->ports[rank];
         machine     = mpath_topo_machine(ports->topo, port->node);
@@ -764,14 +594,6 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-#define ENDLESS (1ull << 50) /* more than any resource */
-
-/* The PCIe link of a rank, or what has no end where it is on no GPU. */
-static uint64_t link_rate(const mpath_ports_t *ports, const mpath_port_t *port, int into)
-{
-    return ports->on_hosts ? ENDLESS : ports->capacity[into ? port->down : port->up];
-}
-
 /* What peer copies into or out of a rank can use together; 0: none but over PCIe. */
 static uint64_t peer_rate(const mpath_ports_t *ports, int rank, int into)
 {
@@ -802,7 +624,7 @@ static uint64_t own_nics_rate(const mpath_ports_t *ports, const mpath_port_t *po
         lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
         rate += ports->capacity[into ? lane->rx : lane->tx];
     }
-    return least(rate, link_rate(ports, port, into));
+    return least(rate, ports->capacity[into ? port->down : port->up]);
 }
 
 static void set_rank_rates(mpath_ports_t *ports, int rank, int into)
@@ -811,7 +633,7 @@ static void set_rank_rates(mpath_ports_t *ports, int rank, int into)
     mpath_ports_rates_t *rates = &ports->rates[into * ports->num_ranks + rank];
     uint64_t peer              = peer_rate(ports, rank, into);
 
-    rates->all     = peer + link_rate(ports, port, into);
+    rates->all     = peer + ports->capacity[into ? port->down : port->up];
     rates->far     = peer > 0 ? peer + own_nics_rate(ports, port, into) : 0;
     rates->is_last = 1;
     if (rank > 0) {
@@ -819,61 +641,31 @@ static void set_rank_rates(mpath_ports_t *ports, int rank, int into)
     }
 }
 
-/* What the NICs of a slot can do on all nodes but one: at the other ends of that node's routes over the slot. */
-static uint64_t others_rate(const mpath_ports_t *ports, const uint64_t *all, int node, int slot, int into)
-{
-    const mpath_ports_lane_t *lane = mpath_ports_lane(ports, node, slot);
-
-    return all[2 * slot + !into] - ports->capacity[into ? lane->tx : lane->rx];
-}
-
-/*
- * The NICs of a node, each no faster than the PCIe links it is reached by and, without a spine, than those of its rail on
- * the other nodes: `all` has these by slot, sending and receiving.
- */
-static uint64_t lanes_rate(const mpath_ports_t *ports, const uint64_t *all, int node, int into)
+/* The NICs of a node, each no faster than the PCIe links it is reached by. */
+static uint64_t lanes_rate(const mpath_ports_t *ports, int node, int into)
 {
     const mpath_ports_lane_t *lane;
-    uint64_t rate = 0, here, links;
+    const mpath_port_t *port;
+    uint64_t rate = 0, links;
     int slot, i, driver;
 
     for (slot = 0; slot < ports->num_slots; slot++) {
         lane = mpath_ports_lane(ports, node, slot);
-        if (lane->count == 0) {
-            continue;
-        }
         for (i = 0, links = 0; i < lane->count; i++) {
             driver = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
-            links += link_rate(ports, &ports->ports[driver], into);
+            port   = &ports->ports[driver];
+            links += ports->capacity[into ? port->down : port->up];
         }
-        here = least(links, ports->capacity[into ? lane->rx : lane->tx]);
-        rate += ports->has_spine ? here : least(here, others_rate(ports, all, node, slot, into));
+        rate += lane->count == 0 ? 0 : least(links, ports->capacity[into ? lane->rx : lane->tx]);
     }
     return rate;
 }
 
-static void sum_lanes(const mpath_ports_t *ports, uint64_t *all)
-{
-    const mpath_ports_lane_t *lane;
-    int node, slot;
-
-    memset(all, 0, 2 * MPATH_PORTS_MAX_SLOTS * sizeof(*all));
-    for (node = 0; node < ports->num_nodes; node++) {
-        for (slot = 0; slot < ports->num_slots; slot++) {
-            lane = mpath_ports_lane(ports, node, slot);
-            if (lane->count > 0) {
-                all[2 * slot] += ports->capacity[lane->tx];
-                all[2 * slot + 1] += ports->capacity[lane->rx];
-            }
-        }
-    }
-}
-
 /* The least of the NICs, by lane and by rank, and the uplink. */
-static uint64_t node_rate(const mpath_ports_t *ports, const uint64_t *all, int node, int into)
+static uint64_t node_rate(const mpath_ports_t *ports, int node, int into)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];
-    uint64_t rate = lanes_rate(ports, all, node, into), by_rank = 0;
+    uint64_t rate               = lanes_rate(ports, node, into), by_rank = 0;
     int i;
 
     for (i = n->first; i < n->first + n->num_ranks && !ports->single; i++) {
@@ -889,16 +681,13 @@ static uint64_t node_rate(const mpath_ports_t *ports, const uint64_t *all, int n
 
 static void set_rates(mpath_ports_t *ports)
 {
-    uint64_t all[2 * MPATH_PORTS_MAX_SLOTS];
     int i;
-
-    sum_lanes(ports, all);
 
     for (i = 0; i < 2 * ports->num_ranks; i++) {
         set_rank_rates(ports, i % ports->num_ranks, i / ports->num_ranks);
     }
     for (i = 0; i < 2 * ports->num_nodes; i++) {
-        ports->node_rate[i] = ports->one_node ? 0 : node_rate(ports, all, i / 2, i & 1);
+        ports->node_rate[i] = ports->one_node ? 0 : node_rate(ports, i / 2, i & 1);
     }
 }
 
@@ -925,7 +714,7 @@ static void list_nics(mpath_ports_t *ports, int rank, int receives)
         lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
         add_step(ports, receives ? lane->rx : lane->tx, rank, __builtin_ctz(slots), receives);
     }
-    if (port->slots != 0 && !ports->on_hosts) {
+    if (port->slots != 0) {
         add_step(ports, receives ? port->down : port->up, rank, -1, receives);
     }
 }
@@ -944,8 +733,8 @@ static void list_links(mpath_ports_t *ports, int rank, int receives)
     }
     for (gpus = receives ? port->links_from : port->links_to; gpus != 0; gpus &= gpus - 1) {
         other = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
-        add_step(ports, receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other), rank,
-                 -1, receives);
+        add_step(ports, receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other), rank, -1,
+                 receives);
     }
 }
 
@@ -1019,20 +808,14 @@ typedef struct frame {
     mpath_status_t status; /* MPATH_DECLINED: the topology is not of this kind */
 } frame_t;
 
-static void tables_release(mpath_ports_t *ports)
-{
-    free(ports->capacity);
-    free(ports->lanes);
-    free(ports->on_gpu);
-    free(ports->steps);
-    memset(ports, 0, sizeof(*ports));
-}
-
 static void frame_release(mpath_topo_extra_t *extra)
 {
     frame_t *frame = (frame_t *)extra;
 
-    tables_release(&frame->ports);
+    free(frame->ports.capacity);
+    free(frame->ports.lanes);
+    free(frame->ports.on_gpu);
+    free(frame->ports.steps);
     free(frame);
 }
 
@@ -1041,19 +824,14 @@ static mpath_status_t read_topo(mpath_ports_t *ports, const mpath_topo_t *topo)
     int8_t slot_of_rail[MPATH_MAX_RAILS];
     mpath_status_t status;
 
-    const mpath_topo_params_t *params = mpath_topo_params(topo);
-
-    ports->on_hosts = has_only_rails(topo);
-    if (mpath_topo_num_nodes(topo) == 0 ||
-        (!ports->on_hosts && (params->no_staged || mpath_topo_gpus(topo, 0) == NULL))) {
+    if (mpath_topo_num_nodes(topo) == 0 || mpath_topo_gpus(topo, 0) == NULL || mpath_topo_params(topo)->no_staged) {
         return MPATH_DECLINED;
     }
     ports->topo          = topo;
     ports->num_ranks     = mpath_topo_num_ranks(topo);
     ports->num_nodes     = mpath_topo_num_nodes(topo);
     ports->num_resources = mpath_topo_num_resources(topo);
-    ports->has_spine     = (params->fabric & MPATH_FABRIC_SPINE) != 0;
-    ports->crossing      = ports->has_spine && !(ports->on_hosts && params->access == MPATH_REACH_ALL);
+    ports->crossing      = (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) != 0;
     status               = allocate(ports);
     if (status == MPATH_OK) {
         read_nodes(ports);
@@ -1066,9 +844,6 @@ static mpath_status_t read_topo(mpath_ports_t *ports, const mpath_topo_t *topo)
         return status;
     }
     take_slots(ports, slot_of_rail);
-    if (ports->has_spine && !ports->crossing && !ports->uniform) {
-        return MPATH_DECLINED; /* paths cross where nodes lack rails, but not as the static routes do */
-    }
     list_drivers(ports);
     read_resources(ports, slot_of_rail);
     set_rates(ports);
@@ -1090,9 +865,7 @@ static const frame_t *frame_of(const mpath_topo_t *topo)
     }
     frame->extra.release = frame_release;
     frame->status        = read_topo(&frame->ports, topo);
-    if (frame->status == MPATH_DECLINED) {
-        tables_release(&frame->ports);
-    } else if (frame->status != MPATH_OK) {
+    if (frame->status != MPATH_OK && frame->status != MPATH_DECLINED) {
         frame_release(&frame->extra);
         return NULL;
     }
@@ -1103,8 +876,7 @@ static const frame_t *frame_of(const mpath_topo_t *topo)
 static mpath_status_t allocate_plan(mpath_ports_t *ports)
 {
     size_t ranks = (size_t)ports->num_ranks, nodes = (size_t)ports->num_nodes, count = (size_t)ports->num_resources;
-    size_t lanes = nodes * (size_t)ports->num_slots;
-    size_t zeros = (count + 10 * ranks + 3 * nodes + lanes) * sizeof(uint64_t) + count * sizeof(uint32_t);
+    size_t zeros = (count + 10 * ranks + 2 * nodes) * sizeof(uint64_t) + count * sizeof(uint32_t);
 
     zeros         = (zeros + 7) / 8 * 8;
     ports->memory = malloc(zeros + 2 * count * sizeof(uint64_t));
@@ -1123,9 +895,7 @@ static mpath_status_t allocate_plan(mpath_ports_t *ports)
     ports->odd_in     = ports->odd_out + ranks;
     ports->lent       = ports->odd_in + ranks;
     ports->node_bytes = ports->lent + 2 * ranks;
-    ports->relayed    = ports->node_bytes + 2 * nodes;
-    ports->by_lane    = ports->relayed + nodes;
-    ports->stamp      = (uint32_t *)(ports->by_lane + lanes);
+    ports->stamp      = (uint32_t *)(ports->node_bytes + 2 * nodes);
     ports->target     = (uint64_t *)(void *)((char *)ports->memory + zeros);
     ports->saved      = ports->target + count;
     return MPATH_OK;

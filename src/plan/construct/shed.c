@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves the bytes that static routes put above the targets. A flow only goes where every resource of its new route
+ * Moves the bytes that static routes put above the targets. A piece only goes where every resource of its new route
  * stays within its target, so that nothing else becomes overloaded. Routes with few relays come first.
  */
 #include "plan/construct/construct.h"
@@ -47,7 +47,7 @@ static mpath_status_t ports_move(mpath_ports_t *ports, int source, int destinati
     return mpath_moves_record(&ports->moves, source, destination, via, bytes);
 }
 
-mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_flow_t *from, int via,
+mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_piece_t *from, int via,
                                  const mpath_ports_route_t *to, uint64_t bytes)
 {
     add_load(ports, &from->route, 0 - bytes);
@@ -70,15 +70,15 @@ mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int desti
     return ports_move(ports, source, destination, &from, via, &to, bytes);
 }
 
-/* Stamps the static route, but for a resource that sheds: there no room is found. Nonzero when the route uses it. */
+/* Stamps the static route; nonzero when it uses the resource. */
 static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, uint32_t resource)
 {
     int i, found = 0;
 
     ports->serial++;
     for (i = 0; i < route->num_resources; i++) {
+        ports->stamp[route->resources[i]] = ports->serial;
         found |= route->resources[i] == resource;
-        ports->stamp[route->resources[i]] = route->resources[i] == resource ? 0 : ports->serial;
     }
     return found;
 }
@@ -114,7 +114,7 @@ static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int dest
     }
     mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &from);
     mpath_ports_route_over(ports, source, destination, via, via, &to);
-    ports_stamp(ports, &from, MPATH_PORTS_NONE);
+    ports_stamp(ports, &from, 0);
     room     = room_on_legs(ports, &to);
     bytes    = bytes < room ? bytes : room;
     bytes    = bytes == 0 ? 0 : mpath_moves_fit(all, bytes, room, ports->min_fragment_bytes);
@@ -122,9 +122,9 @@ static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int dest
     return bytes == 0 ? MPATH_OK : ports_move(ports, source, destination, &from, via, &to, bytes);
 }
 
-/* The routes of a pair, and the flows that use a resource. */
+/* The ways of a pair, and the pieces that use a resource. */
 
-int mpath_ports_list_routes(const mpath_ports_t *ports, int source, int destination, int *vias)
+int mpath_ports_list_ways(const mpath_ports_t *ports, int source, int destination, int *vias)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
     uint32_t matched, from, to;
@@ -162,13 +162,13 @@ typedef struct visitor {
     void *arg;
 } visitor_t;
 
-static mpath_status_t visit_flow(mpath_ports_t *ports, const visitor_t *v, int source, int destination, int via,
-                                 uint64_t bytes)
+static mpath_status_t visit_piece(mpath_ports_t *ports, const visitor_t *v, int source, int destination, int via,
+                                  uint64_t bytes)
 {
-    mpath_ports_flow_t flow = {.source = source, .destination = destination, .via = via, .bytes = bytes};
+    mpath_ports_piece_t piece = {.source = source, .destination = destination, .via = via, .bytes = bytes};
 
-    mpath_ports_route(ports, source, destination, via, &flow.route);
-    return mpath_ports_uses(&flow.route, v->resource) ? v->visit(v->arg, &flow) : MPATH_OK;
+    mpath_ports_route(ports, source, destination, via, &piece.route);
+    return mpath_ports_uses(&piece.route, v->resource) ? v->visit(v->arg, &piece) : MPATH_OK;
 }
 
 static mpath_status_t visit_pair(mpath_ports_t *ports, const visitor_t *v, int source, int destination)
@@ -186,13 +186,13 @@ static mpath_status_t visit_pair(mpath_ports_t *ports, const visitor_t *v, int s
     }
     move = ports->moves.head[pair];
     if (bytes > 0) {
-        status = visit_flow(ports, v, source, destination, MPATH_PORTS_STATIC, bytes);
+        status = visit_piece(ports, v, source, destination, MPATH_PORTS_STATIC, bytes);
     }
     for (; move != 0 && status == MPATH_OK; move = next) { /* moves that are added meanwhile stand before */
         next  = ports->moves.list[move].next;
         bytes = ports->moves.list[move].bytes;
         if (bytes > 0) {
-            status = visit_flow(ports, v, source, destination, ports->moves.list[move].via, bytes);
+            status = visit_piece(ports, v, source, destination, ports->moves.list[move].via, bytes);
         }
     }
     return status;
@@ -233,6 +233,11 @@ mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_
 
 /* Balances the NICs of a node of GPUs: which bytes could arrive on, or leave by, which of its NICs, and their moves. */
 
+static uint64_t pair_bytes(const mpath_ports_t *ports, int receives, int own, int other)
+{
+    return mpath_moves_left(&ports->moves, receives ? other : own, receives ? own : other);
+}
+
 static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int node, int receives)
 {
     const mpath_ports_lane_t *lane;
@@ -250,8 +255,7 @@ static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int 
 static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, const mpath_ports_node_t *node,
                        int receives)
 {
-    size_t ranks = (size_t)ports->num_ranks, step = receives ? 1 : ranks, pair;
-    const int32_t *first = ports->members + node->first, *end = first + node->num_ranks, *own;
+    const int32_t *own = ports->members + node->first, *end = own + node->num_ranks;
     int other, from, to;
 
     for (other = 0; other < ports->num_ranks; other++) {
@@ -259,11 +263,10 @@ static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, con
         if (&ports->nodes[ports->ports[other].node] == node) {
             continue;
         }
-        for (own = first; own < end; own++) {
+        for (own = end - node->num_ranks; own < end; own++) {
             from = ports->ports[*own].slot;
-            pair = (size_t)other * (receives ? ranks : 1) + (size_t)*own * step;
             if (from != to && !mpath_ports_is_linked(ports, *own, other)) {
-                balance->left[from][to] += mpath_moves_left_of(&ports->moves, pair);
+                balance->left[from][to] += pair_bytes(ports, receives, *own, other);
             }
         }
     }
@@ -280,7 +283,7 @@ static mpath_status_t move_arc(mpath_ports_t *ports, const mpath_ports_node_t *n
 
     for (n = 0; n < ports->num_nodes; n++) {
         lane = mpath_ports_lane(ports, n, via);
-        for (i = 0; i<lane->count && & ports->nodes[n] != node && * left> 0 && status == MPATH_OK; i++) {
+        for (i = 0; i < lane->count && &ports->nodes[n] != node && *left > 0 && status == MPATH_OK; i++) {
             other = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
             if (ports->ports[other].slot == via && !mpath_ports_is_linked(ports, own, other)) {
                 status = ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
@@ -330,8 +333,7 @@ mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
 /* A resource that sheds bytes. */
 typedef struct shedding {
     uint32_t resource;
-    int slot;       /* of the NIC that it is; -1: it is none */
-    int only_local; /* no static route between nodes uses it */
+    int slot; /* of the NIC that it is; -1: it is none */
     int receives;
     int pass;
     uint64_t excess; /* bytes to go */
@@ -345,18 +347,19 @@ typedef struct choice {
     mpath_ports_route_t route;
 } choice_t;
 
-/* Takes the route when it has more room. */
-static void take(const mpath_ports_t *ports, int via, const mpath_ports_route_t *route, choice_t *best)
+/* Takes the route when it has more room and does not use the shedding resource. */
+static void take(const mpath_ports_t *ports, const shedding_t *from, int via, const mpath_ports_route_t *route,
+                 choice_t *best)
 {
     uint64_t room = UINT64_MAX, here;
     int i;
 
     for (i = 0; i < route->num_resources; i++) {
         here = mpath_ports_room_at(ports, route->resources[i]);
-        if (here <= best->room) {
+        room = here < room ? here : room;
+        if (room <= best->room || route->resources[i] == from->resource) {
             return;
         }
-        room = here < room ? here : room;
     }
     best->room  = room;
     best->found = 1;
@@ -364,12 +367,13 @@ static void take(const mpath_ports_t *ports, int via, const mpath_ports_route_t 
     best->route = *route;
 }
 
-static void consider(const mpath_ports_t *ports, int source, int destination, int via, choice_t *best)
+static void consider(const mpath_ports_t *ports, const shedding_t *from, int source, int destination, int via,
+                     choice_t *best)
 {
     mpath_ports_route_t route;
 
     mpath_ports_route(ports, source, destination, via, &route);
-    take(ports, via, &route, best);
+    take(ports, from, via, &route, best);
 }
 
 /* Inside a node: through host memory, later by relays too. */
@@ -382,10 +386,10 @@ static void consider_local(const mpath_ports_t *ports, const shedding_t *from, i
         relays = ports->ports[source].links_to & ports->ports[destination].links_from;
     }
     for (; relays != 0; relays &= relays - 1) {
-        consider(ports, source, destination, __builtin_ctz(relays), best);
+        consider(ports, from, source, destination, __builtin_ctz(relays), best);
     }
     if (mpath_ports_can_peer(ports, source, destination)) {
-        consider(ports, source, destination, MPATH_PORTS_STAGED, best);
+        consider(ports, from, source, destination, MPATH_PORTS_STAGED, best);
     }
 }
 
@@ -403,7 +407,7 @@ static void consider_crossing(const mpath_ports_t *ports, const shedding_t *from
         }
         j = (matched >> __builtin_ctz(i)) & 1 ? all_to & ~matched : all_to;
         for (j &= from->pass == 0 && d->slots != 0 ? d->slots : all_to; j != 0; j &= j - 1) {
-            consider(ports, source, destination,
+            consider(ports, from, source, destination,
                      MPATH_PORTS_CROSS + __builtin_ctz(i) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(j), best);
         }
     }
@@ -424,7 +428,7 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
         if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->room &&
             mpath_ports_room_at(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->room) {
             mpath_ports_route_over(ports, source, destination, slot, slot, &route);
-            take(ports, slot, &route, best);
+            take(ports, from, slot, &route, best);
         }
     }
     if (ports->crossing && ports->nodes[s->node].lanes != ports->nodes[d->node].lanes) {
@@ -435,13 +439,10 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
 /* Whether the static route may use what sheds, at a glance. */
 static int may_use(const mpath_ports_t *ports, const shedding_t *from, int source, int destination)
 {
-    int is_local = ports->ports[source].node == ports->ports[destination].node, slot_from, slot_to;
+    int slot_from, slot_to;
 
-    if (from->slot < 0) {
-        return is_local || !from->only_local;
-    }
-    return !is_local && mpath_ports_static_slots(ports, source, destination, &slot_from, &slot_to) &&
-           (from->receives ? slot_to : slot_from) == from->slot;
+    return from->slot < 0 || (mpath_ports_static_slots(ports, source, destination, &slot_from, &slot_to) &&
+                              (from->receives ? slot_to : slot_from) == from->slot);
 }
 
 /* Moves what the shedding resource needs of one pair. */
@@ -554,12 +555,9 @@ static mpath_status_t shed_port_pairs(mpath_ports_t *ports, shedding_t *from, in
 /* Sheds from an overloaded NIC in a slot of the rank's node, or from another resource of the rank. */
 static mpath_status_t shed_overloaded(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
 {
-    const mpath_port_t *port = &ports->ports[rank];
-    shedding_t from          = {.resource = resource, .slot = slot, .receives = receives};
-    mpath_status_t status    = MPATH_OK;
+    shedding_t from       = {.resource = resource, .slot = slot, .receives = receives};
+    mpath_status_t status = MPATH_OK;
 
-    from.only_local = ports->crossing && ports->uniform && !ports->has_domains && resource != port->up &&
-                      resource != port->down;
     for (; from.pass < PASSES && status == MPATH_OK; from.pass++) {
         if (ports->load[resource] <= ports->target[resource]) {
             break;
