@@ -26,6 +26,31 @@ static void nothing_to_send(void **state)
     plan_case_release(&c);
 }
 
+/* As many rails as a node may have: the last ones are used, and with a spine those that nodes do not share. */
+static void as_many_rails_as_there_may_be(void **state)
+{
+    const uint32_t fabrics[] = {0, MPATH_FABRIC_SPINE};
+    mpath_plan_t *plan;
+    plan_case_t c;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        plan_case_machines(&c, 2, MPATH_MAX_NICS, RATE, 64 * HOST);
+        for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+            c.machines[0].nics[nic].up = (i == 0) || (nic < MPATH_MAX_NICS / 2);
+            c.machines[1].nics[nic].up = nic >= MPATH_MAX_NICS / 2;
+        }
+        plan_case_build(&c, 2, MPATH_REACH_ALL, fabrics[i]);
+        *cell(&c, 0, 2) = 256 * MIB;
+        *cell(&c, 1, 3) = 64 * MIB;
+        plan            = make_plan(&c, MPATH_POLICY_MPATH);
+        assert_int_equal(mpath_plan_z_ns(plan), 320ull * MIB * 1000000000 / (MPATH_MAX_NICS / 2 * RATE));
+        assert_gap(plan, 0);
+        mpath_plan_destroy(plan);
+        plan_case_release(&c);
+    }
+}
+
 static void one_rank(void **state)
 {
     mpath_plan_t *plan;
@@ -400,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_to_send),
+        cmocka_unit_test(as_many_rails_as_there_may_be),
         cmocka_unit_test(one_rank),
         cmocka_unit_test(one_pair_takes_every_rail),
         cmocka_unit_test(small_pairs_keep_their_static_routes),
