@@ -51,8 +51,8 @@ typedef struct mpath_ports_node {
     int32_t domain; /* nodes of one NVSwitch; -1: this node alone */
     int32_t num_ranks;
     int32_t by_port; /* all its ranks have ports, both ways */
-    int32_t first;  /* position of its first rank in ports->members */
-    uint32_t lanes; /* as a mask of slots */
+    int32_t first;   /* position of its first rank in ports->members */
+    uint32_t lanes;  /* as a mask of slots */
     uint32_t memory, uplink_tx, uplink_rx;
 } mpath_ports_node_t;
 
@@ -86,11 +86,12 @@ typedef struct mpath_ports {
     mpath_port_t *ports;        /* by rank */
     mpath_ports_lane_t *lanes;  /* by node * num_slots + slot */
     mpath_ports_node_t *nodes;
-    int32_t *members;          /* ranks by node */
-    int32_t *drivers;          /* ranks by lane, where a lane has several */
-    int32_t *on_gpu;           /* by node * gpus_per_node + GPU; -1: none */
-    uint32_t *links;           /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
-    mpath_ports_step_t *steps; /* the order in which resources are relieved: NICs and what leads to them, then the others */
+    int32_t *members; /* ranks by node */
+    int32_t *drivers; /* ranks by lane, where a lane has several */
+    int32_t *on_gpu;  /* by node * gpus_per_node + GPU; -1: none */
+    uint32_t *links;  /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
+    mpath_ports_step_t
+        *steps; /* the order in which resources are relieved: NICs and what leads to them, then the others */
     int num_nic_steps, num_steps;
 
     /* Of one plan. */
@@ -251,8 +252,8 @@ static inline int mpath_ports_static_slots(const mpath_ports_t *ports, int sourc
 }
 
 /* Adds the resources between the NICs of two ranks that drive them, these included. */
-static inline void mpath_ports_add_rail(const mpath_ports_t *ports, mpath_ports_route_t *route, const mpath_port_t *from,
-                                        uint32_t tx, uint32_t rx, const mpath_port_t *to)
+static inline void mpath_ports_add_rail(const mpath_ports_t *ports, mpath_ports_route_t *route,
+                                        const mpath_port_t *from, uint32_t tx, uint32_t rx, const mpath_port_t *to)
 {
     const mpath_ports_node_t *node_from = &ports->nodes[from->node], *node_to = &ports->nodes[to->node];
     int n = route->num_resources;

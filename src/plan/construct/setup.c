@@ -40,7 +40,7 @@ static void add_local_row(mpath_ports_t *ports, int source, const uint64_t *dema
 {
     const mpath_ports_node_t *node = &ports->nodes[ports->ports[source].node];
     const int32_t *member = ports->members + node->first, *end = member + node->num_ranks;
-    uint64_t bytes, local = 0;
+    uint64_t bytes, local                                      = 0;
 
     for (; member < end; member++) {
         bytes = *member == source ? 0 : demand[*member];
@@ -343,11 +343,11 @@ static void read_nodes(mpath_ports_t *ports)
     int node;
 
     for (node = 0; node < ports->num_nodes; node++) {
-        gpus      = mpath_topo_gpus(ports->topo, node);
-        n         = &ports->nodes[node];
+        gpus       = mpath_topo_gpus(ports->topo, node);
+        n          = &ports->nodes[node];
         n->link    = gpus->link;
         n->by_port = 1;
-        n->domain = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
+        n->domain  = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
         n->memory = n->uplink_tx = n->uplink_rx = MPATH_PORTS_NONE;
         ports->has_mesh |= gpus->link == MPATH_GPU_LINK_MESH;
         ports->has_domains |= n->domain >= 0;
@@ -665,7 +665,7 @@ static uint64_t lanes_rate(const mpath_ports_t *ports, int node, int into)
 static uint64_t node_rate(const mpath_ports_t *ports, int node, int into)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];
-    uint64_t rate               = lanes_rate(ports, node, into), by_rank = 0;
+    uint64_t rate = lanes_rate(ports, node, into), by_rank = 0;
     int i;
 
     for (i = n->first; i < n->first + n->num_ranks && !ports->single; i++) {
@@ -733,8 +733,8 @@ static void list_links(mpath_ports_t *ports, int rank, int receives)
     }
     for (gpus = receives ? port->links_from : port->links_to; gpus != 0; gpus &= gpus - 1) {
         other = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
-        add_step(ports, receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other), rank, -1,
-                 receives);
+        add_step(ports, receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other), rank,
+                 -1, receives);
     }
 }
 

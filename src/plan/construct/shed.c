@@ -283,7 +283,7 @@ static mpath_status_t move_arc(mpath_ports_t *ports, const mpath_ports_node_t *n
 
     for (n = 0; n < ports->num_nodes; n++) {
         lane = mpath_ports_lane(ports, n, via);
-        for (i = 0; i < lane->count && &ports->nodes[n] != node && *left > 0 && status == MPATH_OK; i++) {
+        for (i = 0; i<lane->count && & ports->nodes[n] != node && * left> 0 && status == MPATH_OK; i++) {
             other = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
             if (ports->ports[other].slot == via && !mpath_ports_is_linked(ports, own, other)) {
                 status = ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
