@@ -6,7 +6,7 @@ libuct_mpath_la_SOURCES = compat.h control.c counters.c counters.h ep.h iface.c 
 	relay.c relay.h rma.c rma.h route.c send.c wire.h \
 	../src/topo/beside.c ../src/topo/discover/machine.c ../src/topo/discover/rates.c ../src/topo/discover/sysfs.c ../src/topo/names.c \
 	../src/tune/history_file.c ../src/topo/paths.c ../src/topo/topo.c \
-	../src/util/cache.c ../src/util/file.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/secret.c ../src/util/spelling.c ../src/util/status.c
+	../src/util/cache.c ../src/util/file.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/reserve.c ../src/util/secret.c ../src/util/spelling.c ../src/util/status.c
 if HAVE_VERBS
 libuct_mpath_la_SOURCES += ../src/topo/discover/verbs.c
 else
