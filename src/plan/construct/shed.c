@@ -460,7 +460,9 @@ static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int sour
     if (!ports_stamp(ports, &fixed, from->resource)) {
         return MPATH_OK;
     }
-    bytes = mpath_moves_left(&ports->moves, source, destination);
+    bytes                    = mpath_moves_left(&ports->moves, source, destination);
+    best.via                 = MPATH_PORTS_STATIC; /* compilers do not see that it is only used when found */
+    best.route.num_resources = best.route.num_relays = 0;
     while (from->excess > 0 && bytes > 0) {
         best.room  = mpath_moves_least(bytes, ports->min_fragment_bytes) - 1;
         best.found = 0;
