@@ -122,7 +122,7 @@ mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
     coll->is_planned   = 0;
     coll->topo_version = mpath_team_topo_version(coll->team);
     status             = coll_renew_parts(coll);
-    coll->connected    = coll->parts != NULL || mpath_topo_rails_match(topo) || mpath_plans_connect(topo, NULL);
+    coll->connected    = mpath_topo_num_apart(topo) == 0;
     return status == MPATH_OK ? coll_rates_init(coll) : status;
 }
 

@@ -41,8 +41,7 @@ int mpath_plans_connect(const mpath_topo_t *topo, const uint64_t *demand)
 
     for (int source = 0; source < size; source++) {
         for (int destination = 0; destination < size; destination++) {
-            if (source != destination &&
-                (demand == NULL || demand[(size_t)source * (size_t)size + (size_t)destination] > 0) &&
+            if (source != destination && demand[(size_t)source * (size_t)size + (size_t)destination] > 0 &&
                 mpath_topo_num_paths(topo, source, destination) == 0) {
                 return 0;
             }

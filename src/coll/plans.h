@@ -30,7 +30,7 @@ static inline const mpath_topo_t *mpath_plans_topo(const mpath_plans_t *plans)
     return plans->rated != NULL ? plans->rated : plans->topo;
 }
 
-/* Whether every two ranks have a path, or those with something in `demand`, unless it is NULL. The diagonal is not looked at. */
+/* Whether every two ranks with something in `demand` have a path. The diagonal is not looked at. */
 int mpath_plans_connect(const mpath_topo_t *topo, const uint64_t *demand);
 
 /* Errors of a plan that every rank comes to from the same data are a reason to step aside; the others end the call. */

@@ -72,21 +72,8 @@ void mpath_team_lost_note(const mpath_team_t *team, mpath_nic_set_t nics, int lo
     pthread_mutex_unlock(&context->lock);
 }
 
-static size_t pairs_without_way(const mpath_topo_t *topo)
-{
-    int size     = mpath_topo_num_ranks(topo);
-    size_t count = 0;
-
-    for (int source = 0; source < size; source++) {
-        for (int destination = 0; destination < size; destination++) {
-            count += (source != destination) && (mpath_topo_num_paths(topo, source, destination) == 0);
-        }
-    }
-    return count;
-}
-
 /* One that some pair of ranks cannot do without is tried all the same. */
-static void leave_out(mpath_team_t *team, int node, int nic, size_t without_way)
+static void leave_out(mpath_team_t *team, int node, int nic, size_t apart)
 {
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
 
@@ -95,7 +82,7 @@ static void leave_out(mpath_team_t *team, int node, int nic, size_t without_way)
         return;
     }
     (void)mpath_topo_set_nic(team->topo, node, nic, 0);
-    if (pairs_without_way(team->topo) > without_way) {
+    if (mpath_topo_num_apart(team->topo) > apart) {
         (void)mpath_topo_set_nic(team->topo, node, nic, 1);
         team->lost[node] &= ~mpath_nic_bit(nic);
         return;
@@ -132,7 +119,7 @@ static void set_probe(mpath_team_t *team)
 
 void mpath_team_lost_begin(mpath_team_t *team)
 {
-    size_t without_way = 0;
+    size_t apart = 0;
 
     for (int node = 0; node < team->num_nodes; node++) {
         team->lost[node] &= mpath_machine_nics(mpath_topo_machine(team->topo, node)); /* others have said so */
@@ -141,10 +128,10 @@ void mpath_team_lost_begin(mpath_team_t *team)
     if (team->lost_anywhere == 0) {
         return;
     }
-    without_way = pairs_without_way(team->topo);
+    apart = mpath_topo_num_apart(team->topo);
     for (int node = 0; node < team->num_nodes; node++) {
         for (mpath_nic_set_t nics = team->lost[node]; nics != 0; nics &= nics - 1) {
-            leave_out(team, node, mpath_nic_first(nics), without_way);
+            leave_out(team, node, mpath_nic_first(nics), apart);
         }
     }
     mpath_team_lost_sum(team);
@@ -181,11 +168,11 @@ static void set_all(mpath_team_t *team, const mpath_nic_set_t *nics, int up)
 
 int mpath_team_lost_unopened(mpath_team_t *team, const mpath_nic_set_t *nics)
 {
-    size_t without_way = pairs_without_way(team->topo);
+    size_t apart = mpath_topo_num_apart(team->topo);
     int is_first;
 
     set_all(team, nics, 0);
-    if (pairs_without_way(team->topo) > without_way) {
+    if (mpath_topo_num_apart(team->topo) > apart) {
         set_all(team, nics, 1);
         return 0;
     }

@@ -508,6 +508,39 @@ int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
     return ((limit > 0) && (count > limit)) ? limit : count;
 }
 
+/* From `node` on, as many as have the same rails in use, one after the other. */
+static int count_alike(const mpath_topo_t *topo, int node)
+{
+    int end = node + 1;
+
+    while (end < topo->num_nodes && topo->nodes[end].rails->mask == topo->nodes[node].rails->mask) {
+        end++;
+    }
+    return end - node;
+}
+
+/* By nodes that are alike: there are few kinds of them. */
+size_t mpath_topo_num_apart(const mpath_topo_t *topo)
+{
+    int spine    = (topo->params.fabric & MPATH_FABRIC_SPINE) != 0;
+    size_t apart = 0;
+
+    for (int from = 0, num_from; from < topo->num_nodes; from += num_from) {
+        uint64_t mask = topo->nodes[from].rails->mask;
+
+        num_from = count_alike(topo, from);
+        for (int to = 0, num_to; to < topo->num_nodes; to += num_to) {
+            uint64_t other = topo->nodes[to].rails->mask;
+
+            num_to = count_alike(topo, to);
+            if ((mask & other) == 0 && (!spine || mask == 0 || other == 0)) {
+                apart += (size_t)num_from * (size_t)(from == to ? num_from - 1 : num_to);
+            }
+        }
+    }
+    return apart;
+}
+
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
 {
     int count = (topo->gpus != NULL) ? gpu_num_paths(topo, source, destination) : 0;

@@ -284,6 +284,11 @@ int mpath_topo_nvlink_find(const mpath_topo_t *topo, int node, int gpu, int peer
 int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination);
 /* Path `index` of the pair, 0 <= index < mpath_topo_num_paths(). */
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path);
+/*
+ * Pairs of nodes without a path between their ranks, both directions counted; every node has some. Not where GPUs are described:
+ * there it depends on more than the nodes' NICs.
+ */
+size_t mpath_topo_num_apart(const mpath_topo_t *topo);
 /* "0 -shm-> 2 -rail1-> 6 -shm-> 4" */
 void mpath_topo_path_format(const mpath_topo_t *topo, const mpath_path_t *path, char *text, size_t size);
 

@@ -52,6 +52,32 @@ static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int s
     assert_true(r <= MPATH_PATH_MAX_RESOURCES);
 }
 
+/* Nodes are apart where all of their ranks are, and are counted so. */
+static void check_apart(const mpath_topo_t *topo)
+{
+    int ranks = mpath_topo_num_ranks(topo), nodes = mpath_topo_num_nodes(topo);
+    size_t apart = 0;
+
+    for (int from = 0; from < nodes; from++) {
+        for (int to = 0; to < nodes; to++) {
+            size_t without = 0, all = 0;
+
+            for (int i = 0; i < ranks * ranks; i++) {
+                if (mpath_topo_place(topo, i / ranks)->node == from && mpath_topo_place(topo, i % ranks)->node == to) {
+                    all++;
+                    without += i / ranks != i % ranks && mpath_topo_num_paths(topo, i / ranks, i % ranks) == 0;
+                }
+            }
+            if (all == 0) {
+                return; /* nodes have ranks, or there is nothing to compare */
+            }
+            assert_true(without == 0 || without == all);
+            apart += without > 0;
+        }
+    }
+    assert_int_equal(mpath_topo_num_apart(topo), apart);
+}
+
 /* Checks every path of every pair, and that a pair's paths differ in their NICs. */
 static void check_all_paths(const mpath_topo_t *topo)
 {
@@ -79,6 +105,7 @@ static void check_all_paths(const mpath_topo_t *topo)
             }
         }
     }
+    check_apart(topo);
 }
 
 static void test_same_node(void **state)
@@ -323,6 +350,29 @@ static void test_set_nic(void **state)
     }
 }
 
+/* Nodes beside each other, and with others between, that share no rail; with a spine only one without a NIC is apart. */
+static void test_apart(void **state)
+{
+    const uint8_t rails[][6] = {{1, 1, 2, 2, 1, 4}, {3, 1, 2, 6, 6, 4}, {1, 1, 0, 0, 7, 1}};
+    cluster_t c;
+
+    (void)state;
+    for (int kind = 0; kind < 12; kind++) {
+        const mpath_access_mode_t access = kind / 3 % 2 == 0 ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
+        mpath_topo_t *topo;
+
+        cluster_of_nics(&c, 6, 3, access, kind / 6);
+        topo = cluster_build(&c);
+        assert_int_equal(mpath_topo_num_apart(topo), 0);
+        for (int i = 0; i < 18; i++) {
+            assert_int_equal(mpath_topo_set_nic(topo, i / 3, i % 3, (rails[kind % 3][i / 3] >> i % 3) & 1), MPATH_OK);
+        }
+        assert_true(kind >= 6 && kind % 3 != 2 ? mpath_topo_num_apart(topo) == 0 : mpath_topo_num_apart(topo) > 0);
+        check_all_paths(topo);
+        mpath_topo_destroy(topo);
+    }
+}
+
 /* What equal nodes share stays theirs when one of them changes, the first or another one; each has its own name. */
 static void test_shared(void **state)
 {
@@ -433,7 +483,8 @@ int main(void)
         cmocka_unit_test(test_same_node),    cmocka_unit_test(test_cut_text),     cmocka_unit_test(test_all),
         cmocka_unit_test(test_affine),       cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates),
         cmocka_unit_test(test_unequal_nics), cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_set_nic),
-        cmocka_unit_test(test_shared),       cmocka_unit_test(test_shared_nic),   cmocka_unit_test(test_random),
+        cmocka_unit_test(test_apart),        cmocka_unit_test(test_shared),       cmocka_unit_test(test_shared_nic),
+        cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
