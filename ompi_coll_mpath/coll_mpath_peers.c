@@ -12,7 +12,7 @@
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
 
-#include "team/team_private.h"
+#include "team/team.h"
 #include "util/process.h"
 
 #include "ompi/group/group.h"

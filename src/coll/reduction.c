@@ -682,7 +682,7 @@ static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t
         }
     }
     if (!job->settles) { /* the rest of one that does, does, however short it is */
-        job->settles = mpath_failover_settles(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
+        job->settles = mpath_team_settles(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
     }
     status = symmetric_run(symmetric, job, stats);
     if (status == MPATH_OK) {

@@ -2,7 +2,7 @@
 /* Rail times: arrivals and loads. */
 #include "mover/clock.h"
 
-#include "team/team_private.h"
+#include "team/team.h"
 #include "util/reserve.h"
 #include "util/time.h"
 
@@ -20,9 +20,11 @@ static int comes_by_rail(const mpath_duty_t *duty)
 mpath_status_t mpath_rail_clock_init(mpath_rail_clock_t *clock, const mpath_team_t *team)
 {
     memset(clock, 0, sizeof(*clock));
-    clock->node_of     = team->node_of;
-    clock->source_nics = mpath_topo_most_nics(team->topo);
-    clock->num_sources = (team->num_nodes <= MPATH_RAIL_TIMES_NODES) ? team->num_nodes * clock->source_nics : 0;
+    clock->team        = team;
+    clock->source_nics = mpath_topo_most_nics(mpath_team_topo(team));
+    clock->num_sources = (mpath_team_num_nodes(team) <= MPATH_RAIL_TIMES_NODES)
+                             ? mpath_team_num_nodes(team) * clock->source_nics
+                             : 0;
     if (clock->num_sources > 0) {
         clock->sources = mpath_reserve(SOURCES_BYTES(clock));
         if (clock->sources != NULL) {
@@ -44,7 +46,8 @@ static mpath_rail_source_t *source_of(const mpath_rail_clock_t *clock, const mpa
 {
     return (clock->sources == NULL)
                ? NULL
-               : &clock->sources[clock->node_of[duty->in.from] * clock->source_nics + duty->in.nic_from];
+               : &clock->sources[mpath_team_node_of(clock->team, duty->in.from) * clock->source_nics +
+                                 duty->in.nic_from];
 }
 
 void mpath_rail_clock_start(mpath_rail_clock_t *clock, const mpath_schedule_t *schedule)
@@ -141,9 +144,9 @@ uint64_t mpath_rail_times_busiest_ns(const mpath_topo_t *topo, const mpath_plan_
 static int takes_its_part(const mpath_team_t *team, const mpath_topo_t *topo, const uint64_t *loads, int nic,
                           uint64_t bytes)
 {
-    int resource = mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_RX, team->node, nic);
+    int resource = mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_RX, mpath_team_node(team), nic);
 
-    return (bytes > 0) && (resource >= 0) && (bytes >= loads[resource] / (uint64_t)team->num_local);
+    return (bytes > 0) && (resource >= 0) && (bytes >= loads[resource] / (uint64_t)mpath_team_num_local(team));
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -165,8 +168,8 @@ void mpath_rail_times_read(mpath_rail_clock_t *clock, const mpath_team_t *team, 
 
         if (comes_by_rail(duty)) {
             mpath_rail_source_t *source = source_of(clock, duty);
-            int node = team->node_of[duty->in.from], nic_from = duty->in.nic_from;
-            uint64_t rx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_RX, team->node, nic);
+            int node = mpath_team_node_of(team, duty->in.from), nic_from = duty->in.nic_from;
+            uint64_t rx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_RX, mpath_team_node(team), nic);
             uint64_t tx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_TX, node, nic_from), least_ns;
 
             least_ns             = larger(rx_ns, tx_ns);

@@ -29,7 +29,7 @@ typedef struct mpath_rail_source {
 
 /* Of the call under way. */
 typedef struct mpath_rail_clock {
-    const int *node_of;           /* rank -> node, the team's */
+    const mpath_team_t *team;
     int num_sources;              /* 0: they are not looked at */
     int source_nics;              /* most that a node has */
     mpath_rail_source_t *sources; /* by node and NIC number there, [source_nics] each; else NULL */

@@ -8,7 +8,7 @@
 #include "mover/mover.h"
 
 #include "mover/schedule.h"
-#include "team/team_private.h"
+#include "team/team.h"
 #include "team/wait.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -88,7 +88,7 @@ static flight_t *flight_get(mpath_mover_t *mover, mpath_duty_t *duty, const mpat
     if (flight != NULL) {
         mover->spare = flight->next;
     } else if ((flight = malloc(sizeof(*flight))) == NULL) {
-        mpath_error("%s: no memory to handle a chunk; the call fails", mover->team->oob.name);
+        mpath_error("%s: no memory to handle a chunk; the call fails", mpath_team_name(mover->team));
         return NULL;
     }
     *flight = (flight_t){.duty = duty, .arrival = {.rail = ARRIVAL_NONE}};
@@ -124,9 +124,9 @@ static void mover_commit(mpath_mover_t *mover, flight_t *flight)
     const mpath_outlet_t *outlet = &mover->schedule->outlets[flight->duty->outlet];
     mpath_lane_t *lane           = slot_lane(mover, outlet);
 
-    flight->arrival.lane.chunk.team = mover->team->id; /* by rail it came with the wire's */
+    flight->arrival.lane.chunk.team = mpath_team_id(mover->team); /* by rail it came with the wire's */
     flight->arrival.lane.chunk.hop  = (uint32_t)flight->duty->hop_out;
-    lane->ops->commit(lane, mover->team->local_of[outlet->rank], flight->slot, &flight->arrival.lane.chunk);
+    lane->ops->commit(lane, mpath_team_local_of(mover->team, outlet->rank), flight->slot, &flight->arrival.lane.chunk);
 }
 
 /* Bytes of a duty are where they had to go. */
@@ -203,8 +203,8 @@ static mpath_duty_t *expect(mpath_mover_t *mover, const mpath_chunk_t *chunk)
     if ((duty == NULL) || (mpath_schedule_accept(mover->schedule, duty, chunk) != MPATH_OK)) {
         mpath_error("%s: rank %d, in call %u, got a chunk that it does not wait for: call %u, flow %u, offset %llu, %u "
                     "bytes, hop %u; the call fails",
-                    mover->team->oob.name, mover->team->rank, mover->call_number, chunk->call, chunk->flow,
-                    (unsigned long long)chunk->offset, chunk->bytes, chunk->hop);
+                    mpath_team_name(mover->team), mpath_team_rank(mover->team), mover->call_number, chunk->call,
+                    chunk->flow, (unsigned long long)chunk->offset, chunk->bytes, chunk->hop);
         return NULL;
     }
     return duty;
@@ -212,8 +212,10 @@ static mpath_duty_t *expect(mpath_mover_t *mover, const mpath_chunk_t *chunk)
 
 static mpath_chunk_t own_chunk(const mpath_mover_t *mover, const mpath_duty_t *duty)
 {
-    mpath_chunk_t chunk = {
-        .team = mover->team->id, .call = mover->call_number, .flow = duty->flow, .hop = (uint32_t)duty->hop_out};
+    mpath_chunk_t chunk = {.team = mpath_team_id(mover->team),
+                           .call = mover->call_number,
+                           .flow = duty->flow,
+                           .hop  = (uint32_t)duty->hop_out};
 
     mpath_duty_chunk(duty, duty->handed_chunks, &chunk.offset, &chunk.bytes);
     return chunk;
@@ -255,7 +257,7 @@ static mpath_status_t flight_reserve(mpath_mover_t *mover, flight_t *flight)
     if (flight->slot != NULL) {
         return MPATH_OK;
     }
-    status = lane->ops->reserve(lane, mover->team->local_of[outlet->rank], flight->arrival.lane.chunk.bytes,
+    status = lane->ops->reserve(lane, mpath_team_local_of(mover->team, outlet->rank), flight->arrival.lane.chunk.bytes,
                                 &flight->slot);
     if (status != MPATH_OK) {
         flight->slot = NULL;
@@ -330,7 +332,7 @@ static int push_own_to_slot(mpath_mover_t *mover, size_t index, mpath_duty_t *du
 {
     const mpath_outlet_t *outlet = &mover->schedule->outlets[index];
     mpath_lane_t *lane           = slot_lane(mover, outlet);
-    int peer                     = mover->team->local_of[outlet->rank];
+    int peer                     = mpath_team_local_of(mover->team, outlet->rank);
     mpath_chunk_t chunk          = own_chunk(mover, duty);
     mpath_status_t status        = lane->ops->send(lane, peer, &chunk, source_of(mover, duty, &chunk), NULL);
 
@@ -648,7 +650,7 @@ static mpath_status_t mover_settle(mpath_mover_t *mover, mpath_status_t status)
 
 static const char *host_of(const mpath_team_t *team, int rank)
 {
-    return mpath_topo_host(team->topo, team->node_of[rank]);
+    return mpath_topo_host(mpath_team_topo(team), mpath_team_node_of(team, rank));
 }
 
 static void hop_text(const mpath_mover_t *mover, const mpath_hop_t *hop, char *text, size_t size)
@@ -656,8 +658,9 @@ static void hop_text(const mpath_mover_t *mover, const mpath_hop_t *hop, char *t
     const mpath_team_t *team = mover->team;
 
     if (hop->lane == MPATH_LANE_RAIL) {
-        snprintf(text, size, "rail %s",
-                 mpath_topo_machine(team->topo, team->node_of[hop->from])->nics[hop->nic_from].name);
+        snprintf(
+            text, size, "rail %s",
+            mpath_topo_machine(mpath_team_topo(team), mpath_team_node_of(team, hop->from))->nics[hop->nic_from].name);
     } else {
         snprintf(text, size, "shared memory");
     }
@@ -688,7 +691,7 @@ static void give_up(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_
         hop_text(mover, hop, text, sizeof(text));
         mpath_warn("%s: nothing has moved between rank %d (%s) and rank %d (%s) by %s for %d s; the call is repeated "
                    "over other rails",
-                   mover->team->oob.name, hop->from, host_of(mover->team, hop->from), hop->to,
+                   mpath_team_name(mover->team), hop->from, host_of(mover->team, hop->from), hop->to,
                    host_of(mover->team, hop->to), text, seconds);
     }
     lose_hop(mover, duty, hop);
@@ -736,7 +739,7 @@ static void say_lost(const mpath_mover_t *mover, const mpath_duty_t *duty, const
         level,
         "%s: rank %d (%s) can no longer be reached by %s: %s; %llu bytes from rank %d to rank %d are missing, the "
         "call %s",
-        mover->team->oob.name, peer_rank, host_of(mover->team, peer_rank), text, mpath_status_string(status),
+        mpath_team_name(mover->team), peer_rank, host_of(mover->team, peer_rank), text, mpath_status_string(status),
         (unsigned long long)(duty->bytes - duty->done_bytes), duty->source, duty->destination, next);
 }
 
@@ -806,8 +809,8 @@ static int mover_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
 
     (void)why;
     if (duty == NULL) {
-        snprintf(text, size, "%s, call %u: rank %d (%s) waits to end what it sends", team->oob.name, mover->call_number,
-                 team->rank, host_of(team, team->rank));
+        snprintf(text, size, "%s, call %u: rank %d (%s) waits to end what it sends", mpath_team_name(team),
+                 mover->call_number, mpath_team_rank(team), host_of(team, mpath_team_rank(team)));
         return 1;
     }
     hop  = waits ? &duty->in : &duty->out;
@@ -819,7 +822,7 @@ static int mover_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
     snprintf(text, size,
              "%s, call %u: rank %d (%s) waits %s rank %d (%s) by %s: %llu of %llu bytes from rank %d to rank %d are "
              "missing",
-             team->oob.name, mover->call_number, team->rank, host_of(team, team->rank),
+             mpath_team_name(team), mover->call_number, mpath_team_rank(team), host_of(team, mpath_team_rank(team)),
              waits ? "for chunks of" : "to hand chunks to", peer, host_of(team, peer), lane,
              (unsigned long long)(duty->bytes - duty->done_bytes), (unsigned long long)duty->bytes, duty->source,
              duty->destination);
@@ -838,7 +841,8 @@ static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedu
     int peer;
 
     if (queues == NULL) {
-        mpath_error("%s: no memory for %zu queues; the call fails", mover->team->oob.name, schedule->num_outlets);
+        mpath_error("%s: no memory for %zu queues; the call fails", mpath_team_name(mover->team),
+                    schedule->num_outlets);
         return MPATH_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < schedule->num_outlets; i++) {
@@ -883,7 +887,8 @@ static mpath_status_t find_schedule(mpath_mover_t *mover, const mpath_plan_t *pl
     if ((mover->schedule != NULL) && (mover->schedule_signature == signature)) {
         return MPATH_OK;
     }
-    status = mpath_schedule_create(mover->team->topo, mover->team->rank, plan, &limits, &schedule);
+    status = mpath_schedule_create(mpath_team_topo(mover->team), mpath_team_rank(mover->team), plan, &limits,
+                                   &schedule);
     if (status != MPATH_OK) {
         return status;
     }
@@ -901,7 +906,7 @@ static mpath_status_t find_schedule(mpath_mover_t *mover, const mpath_plan_t *pl
 /* A plan must stay inside the buffers of the call, whatever it was made from. */
 static mpath_status_t check_bounds(const mpath_mover_t *mover, const mpath_call_t *call)
 {
-    int me = mover->team->rank;
+    int me = mpath_team_rank(mover->team);
 
     for (size_t i = 0; i < mover->schedule->num_duties; i++) {
         const mpath_duty_t *duty = &mover->schedule->duties[i];
@@ -911,7 +916,7 @@ static mpath_status_t check_bounds(const mpath_mover_t *mover, const mpath_call_
             ((duty->destination == me) && (end > call->recv_bytes[duty->source]))) {
             mpath_error("%s: the plan moves bytes up to %llu from rank %d to rank %d, beyond their message; the call "
                         "fails",
-                        mover->team->oob.name, (unsigned long long)end, duty->source, duty->destination);
+                        mpath_team_name(mover->team), (unsigned long long)end, duty->source, duty->destination);
             return MPATH_ERR_INTERNAL;
         }
     }
@@ -946,12 +951,12 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     mover->send_left    = mover->schedule->send_bytes;
     mover->forward_left = mover->schedule->forward_bytes;
     mover->receive_left = mover->schedule->receive_bytes;
-    mover->self_left    = call->send_bytes[mover->team->rank];
+    mover->self_left    = call->send_bytes[mpath_team_rank(mover->team)];
     mover->first_outlet = 0;
     mover->rails_full   = 0;
     mover->failed       = MPATH_OK;
     mover->is_timed     = mpath_plan_z_ns(plan) >= MPATH_RAIL_TIMES_LEAST_NS;
-    mover->settles_call = mpath_failover_settles(mover->team, mpath_plan_z_ns(plan));
+    mover->settles_call = mpath_team_settles(mover->team, mpath_plan_z_ns(plan));
     memset(&mover->stats, 0, sizeof(mover->stats));
     return MPATH_OK;
 }
@@ -982,7 +987,7 @@ static int progress_slots(mpath_mover_t *mover)
 static int copy_self(mpath_mover_t *mover)
 {
     const mpath_call_t *call = mover->call;
-    int me                   = mover->team->rank;
+    int me                   = mpath_team_rank(mover->team);
     size_t piece             = (size_t)((mover->self_left < SELF_PIECE_BYTES) ? mover->self_left : SELF_PIECE_BYTES);
     uint64_t done;
 
@@ -1087,7 +1092,7 @@ static mpath_status_t mover_create(mpath_wire_t *wire, mpath_team_t *team, mpath
     mpath_links_t *links = mpath_links_of(team);
 
     if ((mover == NULL) || (mpath_rail_clock_init(&mover->clock, team) != MPATH_OK)) {
-        mpath_error("%s: no memory to set up the movement of data", team->oob.name);
+        mpath_error("%s: no memory to set up the movement of data", mpath_team_name(team));
         free(mover);
         return MPATH_ERR_NO_MEMORY;
     }
@@ -1138,19 +1143,19 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
 {
     mpath_status_t status = mpath_team_status(team);
     mpath_mover_t *mover  = NULL;
-    unsigned version      = team->topo_version;
+    unsigned version      = mpath_team_topo_version(team);
     int bound             = 0;
 
     if (status == MPATH_OK) {
         status = mover_get(team, &mover);
     }
-    if ((status == MPATH_OK) && (version == team->topo_version)) {
+    if ((status == MPATH_OK) && (version == mpath_team_topo_version(team))) {
         status = mover_reach(mover, agreed);
     }
     if (status == MPATH_DECLINED) {
         return status;
     }
-    if ((status == MPATH_OK) && (version != team->topo_version)) {
+    if ((status == MPATH_OK) && (version != mpath_team_topo_version(team))) {
         return MPATH_AGAIN; /* nothing was moved yet: NICs that the plan counts on do not open */
     }
     if (status == MPATH_OK) {

@@ -6,7 +6,7 @@
 #include "mover/relay_private.h"
 
 #include "device/memory.h"
-#include "team/team_private.h"
+#include "team/team.h"
 #include "team/wait.h"
 #include "util/log.h"
 #include "util/reserve.h"
@@ -306,9 +306,9 @@ static mpath_status_t check_end(mpath_relay_t *relay, int nic, int rank, int nic
         mpath_log(relay->settles ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
                   "%s: rank %d (%s) can no longer be reached by rail %s: %s; rank %d needs it in call %llu on device "
                   "memory, which %s",
-                  relay->team->oob.name, rank, mpath_team_host(relay->team, rank), mpath_relay_rails_name(relay, nic),
-                  mpath_status_string(status), relay->me, (unsigned long long)relay->number,
-                  relay->settles ? "is repeated over the other rails" : "fails");
+                  mpath_team_name(relay->team), rank, mpath_team_host(relay->team, rank),
+                  mpath_relay_rails_name(relay, nic), mpath_status_string(status), relay->me,
+                  (unsigned long long)relay->number, relay->settles ? "is repeated over the other rails" : "fails");
         relay->lost |= mpath_nic_bit(nic);
     }
     return status;
@@ -441,7 +441,7 @@ static void give_up(mpath_relay_t *relay, const mpath_hop_t *hop, int nic, int s
     if (relay->lost == 0) {
         mpath_warn("%s: no device memory has moved from rank %d (%s) to rank %d (%s) by rail %s for %d s; the call "
                    "is repeated over other rails",
-                   relay->team->oob.name, hop->from, mpath_team_host(relay->team, hop->from), hop->to,
+                   mpath_team_name(relay->team), hop->from, mpath_team_host(relay->team, hop->from), hop->to,
                    mpath_team_host(relay->team, hop->to), mpath_relay_rails_name(relay, nic), seconds);
     }
     relay->lost |= mpath_nic_bit(nic);
@@ -548,7 +548,7 @@ static int may_discover(const mpath_team_t *team)
 {
     const mpath_settings_t *settings = mpath_team_settings(team);
 
-    return (team->gpu_topo == NULL) && settings->gpu && (team->size <= MPATH_RELAY_MAX_RANKS) &&
+    return (mpath_team_gpu_topo(team) == NULL) && settings->gpu && (mpath_team_size(team) <= MPATH_RELAY_MAX_RANKS) &&
            ((settings->topo_file == NULL) || (settings->topo_file[0] == '\0'));
 }
 
@@ -872,7 +872,7 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
     relay->fetch_left   = relay->bound.fetch_bytes;
     relay->first_outlet = 0;
     relay->self_stream  = NULL;
-    relay->settles      = relay->bound.has_rails && mpath_failover_settles(relay->team, mpath_plan_z_ns(plan));
+    relay->settles      = relay->bound.has_rails && mpath_team_settles(relay->team, mpath_plan_z_ns(plan));
     relay->lost         = 0;
     for (int member = 0; member < relay->shared.num_members; member++) {
         relay->expected[member] += relay->bound.expect[relay->shared.members[member]];

@@ -16,7 +16,7 @@
 #include "device/gpu.h"
 #include "device/usage.h"
 #include "rail/gpu_memory.h"
-#include "team/team_private.h"
+#include "team/team.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -102,7 +102,7 @@ static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, re
     }
     slots->gpu_bytes = bytes;
     slots->base      = (char *)(uintptr_t)slots->device_base;
-    status           = mpath_fabric_add_memory(relay->team->context->fabric, relay->gpu, slots->device_base, bytes);
+    status           = mpath_fabric_add_memory(mpath_team_fabric(relay->team), relay->gpu, slots->device_base, bytes);
     slots->is_known  = status == MPATH_OK;
     return status;
 }
@@ -112,7 +112,7 @@ static void free_slots(const mpath_relay_t *relay, relay_slots_t *slots)
     mpath_pins_give(slots->pinned.bytes);
     mpath_pinned_release(&slots->pinned);
     if (slots->is_known) {
-        mpath_fabric_remove_memory(relay->team->context->fabric, relay->gpu, slots->device_base);
+        mpath_fabric_remove_memory(mpath_team_fabric(relay->team), relay->gpu, slots->device_base);
     }
     if (slots->gpu_bytes > 0) {
         mpath_gpu_memory_give(relay->gpu, slots->device_base, slots->gpu_bytes);
@@ -145,7 +145,7 @@ static mpath_status_t try_rails(const mpath_relay_t *relay)
 
     if (status == MPATH_OK) {
         mpath_relay_lock();
-        status = mpath_fabric_try_memory(relay->team->context->fabric, stream);
+        status = mpath_fabric_try_memory(mpath_team_fabric(relay->team), stream);
         mpath_relay_unlock();
     }
     return status;
@@ -170,8 +170,8 @@ static mpath_status_t make_direct(mpath_relay_t *relay)
         if (status == MPATH_OK) {
             status = make(relay, make_on_gpu);
             if ((status == MPATH_OK) && (relay->pool != 0)) {
-                status                  = mpath_fabric_add_memory(relay->team->context->fabric, relay->gpu, relay->pool,
-                                                                  relay->my_pool_bytes);
+                status = mpath_fabric_add_memory(mpath_team_fabric(relay->team), relay->gpu, relay->pool,
+                                                 relay->my_pool_bytes);
                 relay->rails.knows_pool = status == MPATH_OK;
             }
             mpath_gpu_leave(relay->gpu);
@@ -183,7 +183,7 @@ static mpath_status_t make_direct(mpath_relay_t *relay)
 void mpath_relay_slots_forget_pool(mpath_relay_t *relay)
 {
     if (relay->rails.knows_pool) {
-        mpath_fabric_remove_memory(relay->team->context->fabric, relay->gpu, relay->pool);
+        mpath_fabric_remove_memory(mpath_team_fabric(relay->team), relay->gpu, relay->pool);
         relay->rails.knows_pool = 0;
     }
 }
@@ -966,7 +966,7 @@ int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty)
 
 const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic)
 {
-    return mpath_topo_machine(relay->team->topo, relay->team->node)->nics[nic].name;
+    return mpath_topo_machine(mpath_team_topo(relay->team), mpath_team_node(relay->team))->nics[nic].name;
 }
 
 void mpath_relay_rails_stop(mpath_relay_t *relay)

@@ -3,9 +3,9 @@
 #include "mover/relay_owners.h"
 
 #include "mover/relay_private.h"
-#include "team/team_private.h"
 #include "util/file.h"
 #include "util/log.h"
+#include "util/number.h"
 #include "util/time.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "mover/relay_segment.h"
 
-#include "team/team_private.h"
+#include "team/team.h"
 
 #include <stdlib.h>
 #include <string.h>

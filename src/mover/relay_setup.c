@@ -12,7 +12,7 @@
 
 #include "device/usage.h"
 #include "node/rates.h"
-#include "team/team_private.h"
+#include "team/team.h"
 #include "topo/beside.h"
 #include "topo/discover/gpus.h"
 #include "util/log.h"
@@ -327,15 +327,15 @@ static void look(const mpath_relay_t *relay, mpath_gpu_facts_t *told)
 
     memset(told, 0, sizeof(*told));
     *told = (number >= 0) ? survey->gpus[number] : (mpath_gpu_facts_t){.info = *info};
-    mpath_gpu_find_nics(told, mpath_topo_machine(relay->team->topo, relay->team->node));
+    mpath_gpu_find_nics(told, mpath_topo_machine(mpath_team_topo(relay->team), mpath_team_node(relay->team)));
 }
 
 /* The GPUs of a node's ranks. */
 static void survey_node(const mpath_team_t *team, const mpath_gpu_facts_t *all, int node, mpath_gpu_survey_t *survey)
 {
     memset(survey, 0, sizeof(*survey));
-    for (int rank = 0; rank < team->size; rank++) {
-        if (team->node_of[rank] == node) {
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        if (mpath_team_node_of(team, rank) == node) {
             mpath_gpu_survey_add(survey, &all[rank]);
         }
     }
@@ -347,7 +347,7 @@ static int find_gpu(const mpath_team_t *team, const mpath_gpu_survey_t *survey, 
 {
     int gpu = mpath_gpu_survey_find(survey, &all[rank].info.uuid);
 
-    if ((gpu < 0) && (team->rank == 0)) {
+    if ((gpu < 0) && (mpath_team_rank(team) == 0)) {
         mpath_info(
             "the GPU of rank %d is one more than the %d of its node that mpath knows: no relays of device memory "
             "in this communicator",
@@ -359,12 +359,12 @@ static int find_gpu(const mpath_team_t *team, const mpath_gpu_survey_t *survey, 
 /* Processes that do not see each other's GPUs, and no NVML that does. */
 static void say_untold(const mpath_team_t *team, const mpath_gpu_survey_t *survey, int node)
 {
-    for (int g = 0; (g < survey->num_gpus) && (team->rank == 0); g++) {
+    for (int g = 0; (g < survey->num_gpus) && (mpath_team_rank(team) == 0); g++) {
         if (survey->gpus[g].untold != 0) {
             mpath_info(
                 "%s: nothing tells that GPU %s reaches GPU %s, as no process sees both and NVML does not say so: "
                 "relays do without a way between the GPUs of this node",
-                mpath_topo_host(team->topo, node), survey->gpus[g].info.pci,
+                mpath_topo_host(mpath_team_topo(team), node), survey->gpus[g].info.pci,
                 survey->gpus[__builtin_ctz(survey->gpus[g].untold)].info.pci);
             return;
         }
@@ -393,7 +393,7 @@ static void describe_node(const mpath_team_t *team, const mpath_node_rates_t *ra
     for (int g = 0; (g < survey->num_gpus) && (probe.ring_bps > 0); g++) {
         survey->gpus[g].reaches |= survey->gpus[g].untold;
     }
-    mpath_topo_copy_machine(team->topo, node, machine);
+    mpath_topo_copy_machine(mpath_team_topo(team), node, machine);
     mpath_gpu_survey_model(survey, machine, gpus);
     if ((survey->num_gpus > 1) && (gpus->link == MPATH_GPU_LINK_NONE)) {
         say_untold(team, survey, node);
@@ -407,9 +407,9 @@ static mpath_status_t place_node(const mpath_team_t *team, const mpath_gpu_facts
 {
     mpath_status_t status = MPATH_OK;
 
-    for (int rank = 0; rank < team->size; rank++) {
-        if (team->node_of[rank] == node) {
-            places[rank]     = *mpath_topo_place(team->topo, rank);
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        if (mpath_team_node_of(team, rank) == node) {
+            places[rank]     = *mpath_topo_place(mpath_team_topo(team), rank);
             places[rank].gpu = find_gpu(team, survey, all, rank);
             status           = (places[rank].gpu < 0) ? MPATH_DECLINED : status;
         }
@@ -421,26 +421,30 @@ static mpath_status_t place_node(const mpath_team_t *team, const mpath_gpu_facts
 static mpath_status_t relay_discover_build(mpath_team_t *team, const mpath_gpu_facts_t *all,
                                            const mpath_node_rates_t *rates)
 {
-    mpath_machine_t *machines  = calloc((size_t)team->num_nodes, sizeof(*machines));
-    mpath_node_gpus_t *gpus    = calloc((size_t)team->num_nodes, sizeof(*gpus));
+    mpath_machine_t *machines  = calloc((size_t)mpath_team_num_nodes(team), sizeof(*machines));
+    mpath_node_gpus_t *gpus    = calloc((size_t)mpath_team_num_nodes(team), sizeof(*gpus));
     mpath_gpu_survey_t *survey = malloc(sizeof(*survey));
-    mpath_topo_params_t params = *mpath_topo_params(team->topo);
+    mpath_topo_params_t params = *mpath_topo_params(mpath_team_topo(team));
     mpath_place_t places[MPATH_RELAY_MAX_RANKS];
+    mpath_topo_t *topo;
     mpath_status_t status = ((machines != NULL) && (gpus != NULL) && (survey != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 
-    for (int node = 0; (status == MPATH_OK) && (node < team->num_nodes); node++) {
+    for (int node = 0; (status == MPATH_OK) && (node < mpath_team_num_nodes(team)); node++) {
         survey_node(team, all, node, survey);
         status = place_node(team, all, node, survey, places);
         describe_node(team, &rates[node], node, survey, &machines[node], &gpus[node]);
     }
     /* The NIC beside a rank's processor is not always one beside its GPU, where its data is. */
     if (status == MPATH_OK) {
-        status = mpath_beside_deal(machines, gpus, team->num_nodes, places, team->size);
+        status = mpath_beside_deal(machines, gpus, mpath_team_num_nodes(team), places, mpath_team_size(team));
     }
     if (status == MPATH_OK) {
         params.peer_legs = 1;
-        status           = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size, &params,
-                                                       &team->gpu_topo);
+        status = mpath_topo_create_with_gpus(machines, gpus, mpath_team_num_nodes(team), places, mpath_team_size(team),
+                                             &params, &topo);
+    }
+    if (status == MPATH_OK) {
+        mpath_team_set_gpu_topo(team, topo);
     }
     free(machines);
     free(gpus);
@@ -451,7 +455,7 @@ static mpath_status_t relay_discover_build(mpath_team_t *team, const mpath_gpu_f
 mpath_status_t mpath_relay_discover(mpath_relay_t *relay)
 {
     mpath_gpu_facts_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
-    mpath_node_rates_t *rates = malloc((size_t)relay->team->num_nodes * sizeof(*rates));
+    mpath_node_rates_t *rates = malloc((size_t)mpath_team_num_nodes(relay->team) * sizeof(*rates));
     mpath_status_t status;
 
     if ((all == NULL) || (rates == NULL)) {
@@ -895,7 +899,7 @@ static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
         relay->reduced[relay->num_reduced++] = topo;
     }
     relay->topo         = relay->reduced[place];
-    relay->topo_version = relay->team->topo_version;
+    relay->topo_version = mpath_team_topo_version(relay->team);
     relay->has_no_way   = 0;
 }
 
@@ -914,7 +918,7 @@ static mpath_status_t build(const mpath_relay_t *relay, uint64_t without, mpath_
         for (int node = 0; node < num_nodes; node++) {
             mpath_topo_copy_machine(topo, node, &machines[node]);
             gpus[node] = *mpath_topo_gpus(topo, node);
-            leave_out(&machines[node], relay->team->lost[node]);
+            leave_out(&machines[node], mpath_team_lost(relay->team, node));
         }
         for (int rank = 0; rank < relay->size; rank++) {
             places[rank]          = *mpath_topo_place(topo, rank);
@@ -980,7 +984,7 @@ mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay)
 
     if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
         relay->has_no_way   = 1;
-        relay->topo_version = relay->team->topo_version;
+        relay->topo_version = mpath_team_topo_version(relay->team);
         status              = MPATH_OK;
     }
     return status;
@@ -1021,7 +1025,7 @@ static mpath_status_t open_shared(mpath_relay_t *relay)
 
     for (int rank = 0; rank < relay->size; rank++) {
         if ((mpath_topo_params(mpath_team_gpu_topo(relay->team))->emulated != MPATH_EMULATED_NO) ||
-            (relay->team->node_of[rank] == relay->team->node)) {
+            (mpath_team_node_of(relay->team, rank) == mpath_team_node(relay->team))) {
             members[num++] = rank;
         }
     }
@@ -1033,8 +1037,8 @@ static void open_owners(mpath_relay_t *relay, const mpath_topo_t *topo, uint64_t
 {
     mpath_machine_t machine;
 
-    mpath_topo_copy_machine(topo, relay->team->node, &machine);
-    mpath_owners_open(&machine, relay->team->id, scope, &relay->owners);
+    mpath_topo_copy_machine(topo, mpath_team_node(relay->team), &machine);
+    mpath_owners_open(&machine, mpath_team_id(relay->team), scope, &relay->owners);
 }
 
 /* Collective: clocks for emulated rates, those of all communicators of the job. */

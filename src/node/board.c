@@ -2,7 +2,7 @@
 /* Room: made by rank 0, attached by the others, agreed upon over the team. */
 #include "node/board.h"
 
-#include "team/team_private.h"
+#include "team/team.h"
 #include "device/usage.h"
 #include "util/log.h"
 #include "util/time.h"

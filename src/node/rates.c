@@ -8,7 +8,7 @@
 #include "device/pinned.h"
 #include "device/stream.h"
 #include "device/usage.h"
-#include "team/team_private.h"
+#include "team/team.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -425,17 +425,17 @@ static mpath_status_t exchange(measurer_t *measurer, int most_gpus, rates_offer_
 static mpath_status_t gpu_rates_measure(mpath_team_t *team, mpath_gpu_t *gpu, const rates_node_t *places,
                                         mpath_node_rates_t *nodes)
 {
-    size_t size         = (size_t)team->size;
-    measurer_t measurer = {.team = team, .size = team->size, .me = team->rank, .next_rank = -1};
+    size_t size         = (size_t)mpath_team_size(team);
+    measurer_t measurer = {.team = team, .size = mpath_team_size(team), .me = mpath_team_rank(team), .next_rank = -1};
     rates_offer_t *offers;
     rates_found_t *found;
     mpath_status_t status;
     int most = 0;
 
-    measurer.peer_bytes = team->context->settings.gpu_memory_bytes / 2;
+    measurer.peer_bytes = mpath_team_settings(team)->gpu_memory_bytes / 2;
     measurer.peer_bytes = (measurer.peer_bytes < PEER_BYTES) ? measurer.peer_bytes & ~UINT64_C(4095) : PEER_BYTES;
-    find_place(&measurer, &places[team->node], gpu);
-    for (int node = 0; node < team->num_nodes; node++) {
+    find_place(&measurer, &places[mpath_team_node(team)], gpu);
+    for (int node = 0; node < mpath_team_num_nodes(team); node++) {
         most = (places[node].measures && (places[node].survey.num_gpus > most)) ? places[node].survey.num_gpus : most;
     }
     offers       = calloc(size, sizeof(*offers));
@@ -447,7 +447,7 @@ static mpath_status_t gpu_rates_measure(mpath_team_t *team, mpath_gpu_t *gpu, co
     } else {
         mpath_error("no memory to measure the GPUs of %zu ranks; the call fails", size);
     }
-    for (int node = 0; (node < team->num_nodes) && (status == MPATH_OK); node++) {
+    for (int node = 0; (node < mpath_team_num_nodes(team)) && (status == MPATH_OK); node++) {
         if (places[node].measures) {
             assemble(&places[node], found, &nodes[node]);
         }
@@ -610,7 +610,7 @@ static const char *find_doubt(const mpath_team_t *team, const mpath_node_rates_t
     mpath_node_gpus_t gpus;
 
     if ((survey != NULL) && (mpath_gpu_survey(survey) == MPATH_OK) && survey->has_nvml) {
-        mpath_gpu_survey_model(survey, &team->context->machine, &gpus);
+        mpath_gpu_survey_model(survey, mpath_team_machine(team), &gpus);
         doubt = mpath_gpu_probe_doubt(&node->probe, &gpus);
     }
     free(survey);
@@ -636,7 +636,7 @@ static void keep(const mpath_team_t *team, const rates_node_t *place, mpath_node
                node->num_gpus, (double)node->probe.ring_bps / 1e9, (double)node->probe.kernel_bps[0] / 1e9,
                (double)node->probe.up_bps[0] / 1e9, (double)node->probe.down_bps[0] / 1e9,
                (double)node->probe.host_bps / 1e9);
-    (void)mpath_gpu_probe_save_as(team->context->settings.gpu_probe_file, &place->survey, &node->probe);
+    (void)mpath_gpu_probe_save_as(mpath_team_settings(team)->gpu_probe_file, &place->survey, &node->probe);
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------- */
@@ -644,15 +644,15 @@ static void keep(const mpath_team_t *team, const rates_node_t *place, mpath_node
 /* Every node's figures are those of the first rank that has a GPU there. */
 static mpath_status_t spread(mpath_team_t *team, const rates_node_t *places, mpath_node_rates_t *nodes)
 {
-    mpath_node_rates_t *all = malloc((size_t)team->size * sizeof(*all));
+    mpath_node_rates_t *all = malloc((size_t)mpath_team_size(team) * sizeof(*all));
     mpath_status_t status;
 
     if (all == NULL) {
-        mpath_error("no memory for the rates of %d ranks' GPUs; the call fails", team->size);
+        mpath_error("no memory for the rates of %d ranks' GPUs; the call fails", mpath_team_size(team));
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mpath_team_allgather(team, &nodes[team->node], sizeof(*nodes), all);
-    for (int node = 0; (node < team->num_nodes) && (status == MPATH_OK); node++) {
+    status = mpath_team_allgather(team, &nodes[mpath_team_node(team)], sizeof(*nodes), all);
+    for (int node = 0; (node < mpath_team_num_nodes(team)) && (status == MPATH_OK); node++) {
         if (places[node].survey.num_gpus > 0) {
             nodes[node] = all[places[node].ranks[0]];
         }
@@ -664,12 +664,13 @@ static mpath_status_t spread(mpath_team_t *team, const rates_node_t *places, mpa
 /* Measures the nodes of which nothing is known, and keeps what comes out. */
 static mpath_status_t measure(mpath_team_t *team, mpath_gpu_t *gpu, rates_node_t *places, mpath_node_rates_t *nodes)
 {
-    rates_node_t *place = &places[team->node];
+    rates_node_t *place = &places[mpath_team_node(team)];
     mpath_status_t status;
 
     status = gpu_rates_measure(team, gpu, places, nodes);
-    if ((status == MPATH_OK) && place->measures && nodes[team->node].known && (place->ranks[0] == team->rank)) {
-        keep(team, place, &nodes[team->node]);
+    if ((status == MPATH_OK) && place->measures && nodes[mpath_team_node(team)].known &&
+        (place->ranks[0] == mpath_team_rank(team))) {
+        keep(team, place, &nodes[mpath_team_node(team)]);
     }
     return (status == MPATH_OK) ? spread(team, places, nodes) : status; /* whether they are believed */
 }
@@ -677,7 +678,7 @@ static mpath_status_t measure(mpath_team_t *team, mpath_gpu_t *gpu, rates_node_t
 static mpath_status_t agree(mpath_team_t *team, mpath_gpu_t *gpu, rates_hello_t *hellos, rates_node_t *places,
                             mpath_node_rates_t *nodes)
 {
-    const mpath_settings_t *settings = &team->context->settings;
+    const mpath_settings_t *settings = mpath_team_settings(team);
     int claimed                      = (settings->gpu_probe == MPATH_GPU_PROBE_AUTO) && !atomic_load(&in_vain) &&
                   !atomic_flag_test_and_set(&measuring);
     int unknown = 0, busy = 0;
@@ -687,30 +688,30 @@ static mpath_status_t agree(mpath_team_t *team, mpath_gpu_t *gpu, rates_hello_t 
     say_hello(gpu, &mine);
     mine.busy = !claimed;
     status    = mpath_team_allgather(team, &mine, sizeof(mine), hellos);
-    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
+    for (int rank = 0; (rank < mpath_team_size(team)) && (status == MPATH_OK); rank++) {
         busy = busy || hellos[rank].busy;
         if (hellos[rank].has_gpu) {
-            add_gpu(&places[team->node_of[rank]], rank, &hellos[rank]);
+            add_gpu(&places[mpath_team_node_of(team, rank)], rank, &hellos[rank]);
         }
     }
-    for (int node = 0; node < team->num_nodes; node++) {
+    for (int node = 0; node < mpath_team_num_nodes(team); node++) {
         name_gpus(&places[node], &nodes[node]);
     }
-    if ((status == MPATH_OK) && (places[team->node].survey.num_gpus > 0) &&
-        (places[team->node].ranks[0] == team->rank)) {
-        look_up(&places[team->node], settings->gpu_probe_file, &nodes[team->node]);
+    if ((status == MPATH_OK) && (places[mpath_team_node(team)].survey.num_gpus > 0) &&
+        (places[mpath_team_node(team)].ranks[0] == mpath_team_rank(team))) {
+        look_up(&places[mpath_team_node(team)], settings->gpu_probe_file, &nodes[mpath_team_node(team)]);
     }
     status = (status == MPATH_OK) ? spread(team, places, nodes) : status;
-    for (int node = 0; (node < team->num_nodes) && (status == MPATH_OK); node++) {
+    for (int node = 0; (node < mpath_team_num_nodes(team)) && (status == MPATH_OK); node++) {
         places[node].measures = !nodes[node].known && (places[node].survey.num_gpus > 0);
         unknown               = unknown || places[node].measures;
     }
     if ((status == MPATH_OK) && unknown && !busy) {
         status = measure(team, gpu, places, nodes);
-        atomic_store(&in_vain, !nodes[team->node].known);
+        atomic_store(&in_vain, !nodes[mpath_team_node(team)].known);
     }
-    if ((status == MPATH_OK) && nodes[team->node].known) {
-        remember(&nodes[team->node]);
+    if ((status == MPATH_OK) && nodes[mpath_team_node(team)].known) {
+        remember(&nodes[mpath_team_node(team)]);
     }
     if (claimed) {
         atomic_flag_clear(&measuring);
@@ -724,16 +725,16 @@ mpath_status_t mpath_gpu_rates_agree(mpath_team_t *team, mpath_gpu_t *gpu, mpath
     rates_node_t *places;
     mpath_status_t status = MPATH_ERR_NO_MEMORY;
 
-    memset(nodes, 0, (size_t)team->num_nodes * sizeof(*nodes));
-    if (team->context->settings.gpu_probe == MPATH_GPU_PROBE_OFF) {
+    memset(nodes, 0, (size_t)mpath_team_num_nodes(team) * sizeof(*nodes));
+    if (mpath_team_settings(team)->gpu_probe == MPATH_GPU_PROBE_OFF) {
         return MPATH_OK; /* the same on all ranks */
     }
-    hellos = calloc((size_t)team->size, sizeof(*hellos));
-    places = calloc((size_t)team->num_nodes, sizeof(*places));
+    hellos = calloc((size_t)mpath_team_size(team), sizeof(*hellos));
+    places = calloc((size_t)mpath_team_num_nodes(team), sizeof(*places));
     if ((hellos != NULL) && (places != NULL)) {
         status = agree(team, gpu, hellos, places, nodes);
     } else {
-        mpath_error("no memory for the rates of %d ranks' GPUs; the call fails", team->size);
+        mpath_error("no memory for the rates of %d ranks' GPUs; the call fails", mpath_team_size(team));
     }
     free(hellos);
     free(places);

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NICs that teams of this process have left out since they failed. A team that is made meanwhile begins without them,
- * instead of finding out by itself, which costs a call of it the time that silence takes to be noticed. It asks for
- * them like the others (wire/failover.c). Only some of its processes may know of the failure: they tell the others while
- * the team is made.
+ * What the teams of a process have left out is known to all of them: one that is made meanwhile begins without it, instead
+ * of finding out by itself, which costs a call of it the time that silence takes to be noticed. Only some of its processes
+ * may know of the failure: they tell the others while the team is made.
  */
+#include "team/lost.h"
+
 #include "team/team_private.h"
 #include "topo/discover/machine.h"
 #include "util/log.h"
 #include "util/time.h"
+
+#define RECOVER_EVERY 8 /* calls that do not settle by themselves: an agreement more would double the short ones */
+#define CARRIER_NS MPATH_NS_PER_S /* how long what the system has said about carriers holds */
 
 /* NICs, a bit each, by the numbers of another machine: a topology file may number them otherwise. */
 static mpath_nic_set_t translate(const mpath_machine_t *from, mpath_nic_set_t nics, const mpath_machine_t *to)
@@ -93,7 +97,7 @@ static void leave_out(mpath_team_t *team, int node, int nic, size_t apart)
                   team->oob.name, machine->nics[nic].name, mpath_topo_host(team->topo, node));
 }
 
-void mpath_team_lost_sum(mpath_team_t *team)
+static void lost_sum(mpath_team_t *team)
 {
     team->lost_anywhere = 0;
     for (int node = 0; node < team->num_nodes; node++) {
@@ -124,7 +128,7 @@ void mpath_team_lost_begin(mpath_team_t *team)
     for (int node = 0; node < team->num_nodes; node++) {
         team->lost[node] &= mpath_machine_nics(mpath_topo_machine(team->topo, node)); /* others have said so */
     }
-    mpath_team_lost_sum(team);
+    lost_sum(team);
     if (team->lost_anywhere == 0) {
         return;
     }
@@ -134,7 +138,7 @@ void mpath_team_lost_begin(mpath_team_t *team)
             leave_out(team, node, mpath_nic_first(nics), apart);
         }
     }
-    mpath_team_lost_sum(team);
+    lost_sum(team);
     set_probe(team);
 }
 
@@ -179,9 +183,131 @@ int mpath_team_lost_unopened(mpath_team_t *team, const mpath_nic_set_t *nics)
     for (int node = 0; node < team->num_nodes; node++) {
         team->lost[node] |= nics[node];
     }
-    mpath_team_lost_sum(team);
+    lost_sum(team);
     team->topo_version++;
     is_first = wait_for_unopened(team);
     mpath_team_lost_note(team, nics[team->node], 1);
     return is_first ? 2 : 1;
+}
+
+mpath_nic_set_t mpath_team_lost(const mpath_team_t *team, int node)
+{
+    return team->lost[node];
+}
+
+mpath_nic_set_t mpath_team_lost_anywhere(const mpath_team_t *team)
+{
+    return team->lost_anywhere;
+}
+
+uint64_t mpath_team_lost_probe_ns(const mpath_team_t *team)
+{
+    return team->probe_ns;
+}
+
+/* For summaries: of the nodes' NICs each process counts those of its own. */
+static void note_failure(const mpath_team_t *team, int node, int nic, int up)
+{
+    const mpath_nic_t *own = &mpath_topo_machine(team->topo, team->node)->nics[nic];
+
+    if (node == team->node && !up) {
+        atomic_fetch_add(&mpath_page_rail(own->name, own->rail)->failures, 1);
+    }
+}
+
+int mpath_team_lost_set(mpath_team_t *team, int node, mpath_nic_set_t nics, int up, const char *why)
+{
+    int count = 0;
+
+    for (; nics != 0; nics &= nics - 1) {
+        int nic = mpath_nic_first(nics);
+
+        if ((((team->lost[node] >> nic) & 1) != 0) != up) {
+            continue; /* told by several ranks */
+        }
+        team->lost[node] ^= mpath_nic_bit(nic);
+        (void)mpath_topo_set_nic(team->topo, node, nic, up);
+        note_failure(team, node, nic, up);
+        mpath_warn_by(team->rank == 0, "%s: rail %s of %s %s", team->oob.name,
+                      mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_host(team->topo, node), why);
+        count++;
+    }
+    if (count > 0) {
+        lost_sum(team);
+    }
+    return count;
+}
+
+/* Another end that shows to be dead before any was used again is the same failure, and one after long is a new one. */
+void mpath_team_lost_failed(mpath_team_t *team, mpath_nic_set_t nics)
+{
+    uint64_t now_ns = mpath_time_ns();
+
+    mpath_team_topo_changed(team);
+    if ((team->probe_ns == 0) || ((team->back_ns != 0) && (now_ns - team->back_ns > MPATH_PROBE_MOST_NS))) {
+        team->probe_ns = MPATH_PROBE_FIRST_NS;
+    } else if (team->back_ns != 0) {
+        team->probe_ns = (2 * team->probe_ns < MPATH_PROBE_MOST_NS) ? 2 * team->probe_ns : MPATH_PROBE_MOST_NS;
+    }
+    team->back_ns         = 0;
+    team->next_probe_ns   = now_ns + team->probe_ns;
+    team->next_carrier_ns = 0;
+    mpath_team_lost_note(team, nics, 1);
+}
+
+void mpath_team_lost_found(mpath_team_t *team, mpath_nic_set_t nics)
+{
+    mpath_team_lost_note(team, nics, 0);
+    team->back_ns = mpath_time_ns();
+}
+
+int mpath_team_lost_is_due(mpath_team_t *team)
+{
+    if (team->lost_anywhere == 0) {
+        return 0;
+    }
+    if (team->recover_in > 0) {
+        team->recover_in--;
+        return 0;
+    }
+    team->recover_in = RECOVER_EVERY - 1;
+    return 1;
+}
+
+/* NICs of this node that have a carrier, of the numbers that some node has lost. */
+static mpath_nic_set_t carriers(mpath_team_t *team)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    uint64_t now_ns                = mpath_time_ns();
+    mpath_nic_set_t lost           = team->lost_anywhere;
+
+    if (now_ns >= team->next_carrier_ns) {
+        team->next_carrier_ns = now_ns + CARRIER_NS;
+        team->carriers        = 0;
+        for (int nic = 0; nic < machine->num_nics; nic++) {
+            int has = ((lost >> nic) & 1) && mpath_machine_has_carrier("/sys", machine->nics[nic].name);
+
+            team->carriers |= has ? mpath_nic_bit(nic) : 0;
+        }
+    }
+    return team->carriers & lost;
+}
+
+mpath_nic_set_t mpath_team_lost_back(mpath_team_t *team)
+{
+    if ((team->local_rank != 0) || (team->lost[team->node] == 0) || (mpath_time_ns() < team->next_probe_ns)) {
+        return 0;
+    }
+    return carriers(team) & team->lost[team->node];
+}
+
+mpath_nic_set_t mpath_team_lost_dark(mpath_team_t *team)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    mpath_nic_set_t dark           = 0;
+
+    for (int nic = 0; (team->local_rank == 0) && (nic < machine->num_nics); nic++) {
+        dark |= machine->nics[nic].up ? team->lost_anywhere & mpath_nic_bit(nic) : 0;
+    }
+    return (dark != 0) ? dark & ~carriers(team) : 0;
 }

@@ -525,6 +525,11 @@ void *mpath_team_attached(const mpath_team_t *team, const mpath_team_user_ops_t 
     return NULL;
 }
 
+void mpath_team_count_drains(mpath_team_t *team, int more)
+{
+    team->num_drains += more;
+}
+
 void mpath_team_drain(mpath_team_t *team)
 {
     for (const mpath_team_user_t *user = team->users; user != NULL && team->num_drains > 0; user = user->next) {
@@ -612,6 +617,46 @@ int mpath_team_size(const mpath_team_t *team)
     return team->size;
 }
 
+int mpath_team_num_nodes(const mpath_team_t *team)
+{
+    return team->num_nodes;
+}
+
+int mpath_team_node(const mpath_team_t *team)
+{
+    return team->node;
+}
+
+int mpath_team_node_of(const mpath_team_t *team, int rank)
+{
+    return team->node_of[rank];
+}
+
+int mpath_team_leader(const mpath_team_t *team, int node)
+{
+    return team->leaders[node];
+}
+
+int mpath_team_num_on(const mpath_team_t *team, int node)
+{
+    return team->num_on[node];
+}
+
+int mpath_team_num_local(const mpath_team_t *team)
+{
+    return team->num_local;
+}
+
+int mpath_team_local_rank(const mpath_team_t *team)
+{
+    return team->local_rank;
+}
+
+int mpath_team_local_of(const mpath_team_t *team, int rank)
+{
+    return team->local_of[rank];
+}
+
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team)
 {
     return team->topo;
@@ -627,9 +672,19 @@ unsigned mpath_team_topo_version(const mpath_team_t *team)
     return team->topo_version;
 }
 
-mpath_nic_set_t mpath_team_lost(const mpath_team_t *team, int node)
+void mpath_team_set_gpu_topo(mpath_team_t *team, mpath_topo_t *topo)
 {
-    return team->lost[node];
+    team->gpu_topo = topo;
+}
+
+int mpath_team_settles(const mpath_team_t *team, uint64_t predicted_ns)
+{
+    return team->context->settings.resend_after_s > 0 && team->num_nodes > 1 && predicted_ns >= team->settled_from_ns;
+}
+
+void mpath_team_topo_changed(mpath_team_t *team)
+{
+    team->topo_version++;
 }
 
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team)
@@ -640,6 +695,31 @@ const mpath_settings_t *mpath_team_settings(const mpath_team_t *team)
 const mpath_context_t *mpath_team_context(const mpath_team_t *team)
 {
     return team->context;
+}
+
+const mpath_machine_t *mpath_team_machine(const mpath_team_t *team)
+{
+    return &team->context->machine;
+}
+
+mpath_fabric_t *mpath_team_fabric(const mpath_team_t *team)
+{
+    return team->context->fabric;
+}
+
+mpath_shm_t *mpath_team_shm(const mpath_team_t *team)
+{
+    return team->context->shm;
+}
+
+int mpath_team_num_processes(const mpath_team_t *team)
+{
+    return team->context->num_processes;
+}
+
+mpath_segment_address_t *mpath_team_queues(const mpath_team_t *team, int local)
+{
+    return team->members[local].queues;
 }
 
 mpath_process_t *mpath_team_mates(const mpath_team_t *team, int *num_p)

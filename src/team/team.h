@@ -13,6 +13,8 @@
 #include "team/exchange.h"
 #include "lane/lane.h"
 #include "lane/segment.h"
+#include "lane/shm.h"
+#include "rail/fabric.h"
 #include "record/record.h"
 #include "topo/topo.h"
 #include "util/param.h"
@@ -43,6 +45,17 @@ void mpath_context_set_alone(mpath_context_t *context, int is_alone);
  */
 void mpath_context_destroy(mpath_context_t *context);
 
+/* Which processes can share memory. */
+
+/*
+ * Processes with the same key form a node: the same host name, the same boot of the same kernel, the same IPC and
+ * process id namespaces. `host` is the name that counts as host name; NULL: what the system says.
+ */
+uint64_t mpath_node_key(const char *host);
+
+/* Bytes free where shared memory segments live; UINT64_MAX when the system does not say. */
+uint64_t mpath_shared_memory_free(void);
+
 typedef struct mpath_team mpath_team_t;
 
 /*
@@ -65,7 +78,27 @@ const char *mpath_team_name(const mpath_team_t *team); /* the communicator's, fo
 /* The same on all ranks, unlike that of any other team that one of them is in. */
 uint64_t mpath_team_id(const mpath_team_t *team);
 int mpath_team_size(const mpath_team_t *team);
+
+/* Nodes are numbered in the order of their lowest ranks, which lead them, and the ranks of a node in their order. */
+int mpath_team_num_nodes(const mpath_team_t *team);
+int mpath_team_node(const mpath_team_t *team); /* this rank's */
+int mpath_team_node_of(const mpath_team_t *team, int rank);
+int mpath_team_leader(const mpath_team_t *team, int node);
+int mpath_team_num_on(const mpath_team_t *team, int node);   /* ranks */
+int mpath_team_num_local(const mpath_team_t *team);          /* ranks of this node */
+int mpath_team_local_rank(const mpath_team_t *team);         /* this rank's number on it */
+int mpath_team_local_of(const mpath_team_t *team, int rank); /* that of any rank on its own node */
+/* The name of the host that a rank runs on, for messages. */
+const char *mpath_team_host(const mpath_team_t *team, int rank);
+
 const mpath_context_t *mpath_team_context(const mpath_team_t *team);
+/* Of its context: the machine of this process as it was found, its rails, its queues in shared memory. */
+const mpath_machine_t *mpath_team_machine(const mpath_team_t *team);
+mpath_fabric_t *mpath_team_fabric(const mpath_team_t *team);
+mpath_shm_t *mpath_team_shm(const mpath_team_t *team);
+int mpath_team_num_processes(const mpath_team_t *team); /* of the job on this node; 0: unknown */
+/* Where the queues of a rank of this node are, by kind: it writes that before an exchange, and its mates read it after that. */
+mpath_segment_address_t *mpath_team_queues(const mpath_team_t *team, int local);
 /* The processes of the team's ranks on this node, in their order, and how many; to be freed. NULL: no memory. */
 mpath_process_t *mpath_team_mates(const mpath_team_t *team, int *num_p);
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
@@ -74,6 +107,8 @@ const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
  * ranks.
  */
 const mpath_topo_t *mpath_team_gpu_topo(const mpath_team_t *team);
+/* One that was found out later, by all ranks alike, where there was none. The team owns it. */
+void mpath_team_set_gpu_topo(mpath_team_t *team, mpath_topo_t *topo);
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
 /*
  * Bytes of memory that the team takes for this rank, with those that other teams of the process use, too: its outbox, and from the
@@ -168,8 +203,12 @@ mpath_status_t mpath_team_settle_again(mpath_team_t *team, int mark, const void 
 int mpath_team_marked(const mpath_team_t *team);
 /* Number of the last agreement, gathers included. */
 uint32_t mpath_team_call(const mpath_team_t *team);
-/* Grows when the topology changes: a rail failed, or is used again. */
+/* Whether the ranks end a call of which this time is predicted together. Alike on all. */
+int mpath_team_settles(const mpath_team_t *team, uint64_t predicted_ns);
+
+/* Grows when the topology changes: a rail failed, or is used again (team/lost.h). */
 unsigned mpath_team_topo_version(const mpath_team_t *team);
+void mpath_team_topo_changed(mpath_team_t *team);
 /* NICs of a node that are out of the topology since they failed, also in another team before this one; a bit each. */
 mpath_nic_set_t mpath_team_lost(const mpath_team_t *team, int node);
 
@@ -211,8 +250,8 @@ typedef struct mpath_team_user_ops {
     /* The team has failed: whatever comes from now on is dropped. What is under way goes on. May be NULL. */
     void (*stop)(void *self);
     /*
-     * This rank waits in an agreement: reads what others still send, and drops it where it is given up. Asked while team->num_drains
-     * counts somebody who has something to read. May be NULL.
+     * This rank waits in an agreement: reads what others still send, and drops it where it is given up. Asked while
+     * mpath_team_count_drains() counts somebody who has something to read. May be NULL.
      */
     void (*drain)(void *self);
     /*
@@ -241,6 +280,8 @@ void mpath_team_attach(mpath_team_t *team, mpath_team_user_t *user, const mpath_
 void *mpath_team_attached(const mpath_team_t *team, const mpath_team_user_ops_t *ops);
 /* By mpath_team_settle() and the like, while they wait. */
 void mpath_team_drain(mpath_team_t *team);
+/* Somebody has something to drain from now on, 1, or has not any more, -1. */
+void mpath_team_count_drains(mpath_team_t *team, int more);
 
 /* What says is_cut_off of them. */
 int mpath_team_is_cut_off(mpath_team_t *team, int rank, int anew, char *text, size_t size);

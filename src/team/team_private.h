@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of context and team, for the rooms that work on teams. */
+/* The inside of context and team, for the files of this room. */
 #ifndef MPATH_TEAM_TEAM_PRIVATE_H
 #define MPATH_TEAM_TEAM_PRIVATE_H
 
 #include "record/page.h"
 #include "lane/shm.h"
 #include "rail/fabric.h"
+#include "team/lost.h"
 #include "team/outbox.h"
 #include "team/team.h"
 #include "util/number.h"
@@ -143,7 +144,7 @@ struct mpath_team {
     uint64_t next_probe_ns;   /* when they are looked at again */
     mpath_nic_set_t carriers; /* of those of this node: had one when last looked at */
     uint64_t next_carrier_ns;
-    unsigned recover_in; /* calls until mpath_failover_recover() asks the others again; alike on all ranks */
+    unsigned recover_in; /* calls until mpath_team_lost_is_due(); alike on all ranks */
 
     mpath_segment_t segment;      /* of the node: header, members, agreement cells; private memory when alone */
     mpath_team_member_t *members; /* of my node */
@@ -151,46 +152,16 @@ struct mpath_team {
     mpath_outbox_share_t *outbox_share;         /* NULL: none */
 };
 
-#define MPATH_PROBE_FIRST_NS (10 * MPATH_NS_PER_S) /* a NIC that has failed is left out for so long at least, */
-#define MPATH_PROBE_MOST_NS (640 * MPATH_NS_PER_S) /* and where it fails again and again for so long at most */
-
-/* team/lost.c: NICs of this node that other teams of this process have left out, by the numbers of `machine`; */
+/* team/lost.c: NICs of this node that other teams of this process have left out, by the numbers of `machine`. */
 mpath_nic_set_t mpath_team_lost_known(const mpath_team_t *team, const mpath_machine_t *machine);
 
-/* team->lost has changed. */
-void mpath_team_lost_sum(mpath_team_t *team);
-
-/* NICs of this node have been left out, or are used again: for the teams that are made from now on; */
-void mpath_team_lost_note(const mpath_team_t *team, mpath_nic_set_t nics, int lost);
-
-/* and the new team leaves out what its ranks have told, team->lost. The same on all ranks. */
+/* The new team leaves out what its ranks have told, team->lost. The same on all ranks. */
 void mpath_team_lost_begin(mpath_team_t *team);
-
-/*
- * NICs that some of their processes cannot open, by node, a bit each: left out like those that have failed, and asked for
- * after twice as long each time. 0: some pair of ranks would have no path without them, and nothing was done; else 1, or 2
- * when this process has not been told of such before. The same on all ranks but for that.
- */
-int mpath_team_lost_unopened(mpath_team_t *team, const mpath_nic_set_t *nics);
 
 /* From which predicted time on the exchange that ends a call together is a hundredth of it, or by parameter. The team has its topology. */
 uint64_t mpath_team_settled_from_ns(const mpath_team_t *team);
 
-/* The name of the host that a rank runs on, for messages. */
-const char *mpath_team_host(const mpath_team_t *team, int rank);
-
 /* Like mpath_team_break(), where all ranks come to it from what they have agreed on: each says why, and none is told. */
 void mpath_team_break_alike(mpath_team_t *team, mpath_status_t reason);
-
-/* Which processes can share memory. */
-
-/*
- * Processes with the same key form a node: the same host name, the same boot of the same kernel, the same IPC and
- * process id namespaces. `host` is the name that counts as host name; NULL: what the system says.
- */
-uint64_t mpath_node_key(const char *host);
-
-/* Bytes free where shared memory segments live; UINT64_MAX when the system does not say. */
-uint64_t mpath_shared_memory_free(void);
 
 #endif

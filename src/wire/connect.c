@@ -7,6 +7,7 @@
  */
 #include "wire/links_private.h"
 
+#include "team/lost.h"
 #include "topo/discover/machine.h"
 #include "util/log.h"
 #include "util/reserve.h"
@@ -60,7 +61,8 @@ int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
 {
     const mpath_team_t *team = links->team;
     int *known =
-        &links->peers[((size_t)nic * (size_t)team->size + (size_t)rank) * (size_t)links->num_nics_to + (size_t)nic_to];
+        &links->peers[((size_t)nic * (size_t)mpath_team_size(team) + (size_t)rank) * (size_t)links->num_nics_to +
+                      (size_t)nic_to];
     const uint8_t *address;
     uint16_t bytes = 0;
     char name[96];
@@ -76,7 +78,8 @@ int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
             nic, nic_to, rank);
         return MPATH_ERR_INTERNAL;
     }
-    snprintf(name, sizeof(name), "rank %d (%s)", rank, mpath_topo_host(team->topo, team->node_of[rank]));
+    snprintf(name, sizeof(name), "rank %d (%s)", rank,
+             mpath_topo_host(mpath_team_topo(team), mpath_team_node_of(team, rank)));
     peer = mpath_fabric_peer(links->fabric, links->fabric_nic[nic], address, bytes, name);
     if (peer >= 0) {
         *known = peer + 1;
@@ -87,9 +90,9 @@ int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
 int mpath_links_find_peer(const mpath_links_t *links, int nic, int peer, int *rank_p, int *nic_to_p)
 {
     const mpath_team_t *team = links->team;
-    const int *known         = links->peers + (size_t)nic * (size_t)team->size * (size_t)links->num_nics_to;
+    const int *known         = links->peers + (size_t)nic * (size_t)mpath_team_size(team) * (size_t)links->num_nics_to;
 
-    for (int i = 0; (peer >= 0) && (i < team->size * links->num_nics_to); i++) {
+    for (int i = 0; (peer >= 0) && (i < mpath_team_size(team) * links->num_nics_to); i++) {
         if (known[i] == peer + 1) {
             *rank_p   = i / links->num_nics_to;
             *nic_to_p = i % links->num_nics_to;
@@ -114,7 +117,7 @@ void mpath_links_forget_peers(mpath_links_t *links, mpath_nic_set_t nics)
     int *known = links->peers;
 
     for (int nic = 0; nic < links->num_nics; nic++) {
-        for (int rank = 0; rank < links->team->size; rank++) {
+        for (int rank = 0; rank < mpath_team_size(links->team); rank++) {
             for (int nic_to = 0; nic_to < links->num_nics_to; nic_to++, known++) {
                 if ((*known > 0) && ((((nics >> nic) | (nics >> nic_to)) & 1) != 0)) {
                     mpath_fabric_forget_peer(links->fabric, links->fabric_nic[nic], *known - 1);
@@ -139,14 +142,14 @@ void mpath_links_forget_peers(mpath_links_t *links, mpath_nic_set_t nics)
 
 static int is_left_out(const mpath_team_t *team, int nic)
 {
-    return (int)(team->lost[team->node] >> nic) & 1;
+    return (int)(mpath_team_lost(team, mpath_team_node(team)) >> nic) & 1;
 }
 
 /* NICs of a node that are there, and those that have failed. */
 static mpath_nic_set_t known_nics(const mpath_team_t *team, int node)
 {
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
-    mpath_nic_set_t nics           = team->lost[node];
+    const mpath_machine_t *machine = mpath_topo_machine(mpath_team_topo(team), node);
+    mpath_nic_set_t nics           = mpath_team_lost(team, node);
 
     for (int nic = 0; nic < machine->num_nics; nic++) {
         nics |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
@@ -157,9 +160,9 @@ static mpath_nic_set_t known_nics(const mpath_team_t *team, int node)
 /* NICs that a rank drives, of those that its node has. */
 static mpath_nic_set_t reach_of(const mpath_team_t *team, int rank)
 {
-    int own = mpath_topo_place(team->topo, rank)->nic;
+    int own = mpath_topo_place(mpath_team_topo(team), rank)->nic;
 
-    if (mpath_topo_params(team->topo)->access == MPATH_REACH_ALL) {
+    if (mpath_topo_params(mpath_team_topo(team))->access == MPATH_REACH_ALL) {
         return MPATH_NIC_SET_ALL;
     }
     return (own >= 0) ? mpath_nic_bit(own) : 0;
@@ -167,25 +170,27 @@ static mpath_nic_set_t reach_of(const mpath_team_t *team, int rank)
 
 static mpath_nic_set_t driven_nics(const mpath_team_t *team)
 {
-    return (team->num_nodes > 1) ? known_nics(team, team->node) & reach_of(team, team->rank) : 0;
+    return (mpath_team_num_nodes(team) > 1)
+               ? known_nics(team, mpath_team_node(team)) & reach_of(team, mpath_team_rank(team))
+               : 0;
 }
 
 /* Relays exist where ranks drive their own NIC only. */
 static int has_relays(const mpath_team_t *team)
 {
-    return (team->num_nodes > 1) && (team->num_local > 1) &&
-           (mpath_topo_params(team->topo)->access == MPATH_REACH_AFFINE);
+    return (mpath_team_num_nodes(team) > 1) && (mpath_team_num_local(team) > 1) &&
+           (mpath_topo_params(mpath_team_topo(team))->access == MPATH_REACH_AFFINE);
 }
 
 /* A topology file may number the NICs otherwise than this process's machine does: the name counts. */
 static int find_fabric_nic(const mpath_team_t *team, const char *name, int number)
 {
-    int nic = mpath_machine_find_nic(&team->context->machine, name, number);
+    int nic = mpath_machine_find_nic(mpath_team_machine(team), name, number);
 
     if (nic >= 0) {
         return nic;
     }
-    mpath_info_by(team->local_rank == 0, "the topology names NIC %s, which this node does not have", name);
+    mpath_info_by(mpath_team_local_rank(team) == 0, "the topology names NIC %s, which this node does not have", name);
     return MPATH_ERR_PARAM;
 }
 
@@ -216,7 +221,7 @@ static mpath_status_t join_others(mpath_links_t *links, int rail)
 static mpath_status_t open_rail(mpath_links_t *links, int nic, mpath_links_hello_t *hello)
 {
     const mpath_team_t *team       = links->team;
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    const mpath_machine_t *machine = mpath_topo_machine(mpath_team_topo(team), mpath_team_node(team));
     int number                     = find_fabric_nic(team, machine->nics[nic].name, nic);
     const void *address;
     size_t bytes, chunk;
@@ -266,14 +271,14 @@ static mpath_status_t open_rail(mpath_links_t *links, int nic, mpath_links_hello
 static void expect_peers(const mpath_links_t *links)
 {
     const mpath_team_t *team = links->team;
-    mpath_nic_set_t mine     = reach_of(team, team->rank);
+    mpath_nic_set_t mine     = reach_of(team, mpath_team_rank(team));
     int num_peers = 0, num_sharing = 0;
 
-    for (int rank = 0; rank < team->size; rank++) {
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
         int meets = (reach_of(team, rank) & mine) != 0;
 
-        num_sharing += meets && (team->node_of[rank] == team->node);
-        num_peers += meets && (team->node_of[rank] != team->node);
+        num_sharing += meets && (mpath_team_node_of(team, rank) == mpath_team_node(team));
+        num_peers += meets && (mpath_team_node_of(team, rank) != mpath_team_node(team));
     }
     mpath_fabric_expect(links->fabric, num_peers, num_sharing);
 }
@@ -295,9 +300,9 @@ static mpath_status_t open_rails(mpath_links_t *links, mpath_nic_set_t nics, mpa
  */
 static int is_seldom_used(const mpath_team_t *team)
 {
-    const mpath_settings_t *settings = &team->context->settings;
+    const mpath_settings_t *settings = mpath_team_settings(team);
 
-    return (team->num_nodes == 1) && (settings->gate != MPATH_GATE_ALWAYS) &&
+    return (mpath_team_num_nodes(team) == 1) && (settings->gate != MPATH_GATE_ALWAYS) &&
            (settings->alltoallv_algorithm == MPATH_ROUTES_AUTO);
 }
 
@@ -316,10 +321,10 @@ static uint64_t seldom_share(const mpath_settings_t *settings, uint64_t share, u
 /* Ranks of the node that has most, or processes of the job on this one where these are more. */
 static int most_on_node(const mpath_team_t *team)
 {
-    int most = team->context->num_processes;
+    int most = mpath_team_num_processes(team);
 
-    for (int node = 0; node < team->num_nodes; node++) {
-        most = (team->num_on[node] > most) ? team->num_on[node] : most;
+    for (int node = 0; node < mpath_team_num_nodes(team); node++) {
+        most = (mpath_team_num_on(team, node) > most) ? mpath_team_num_on(team, node) : most;
     }
     return most;
 }
@@ -330,7 +335,7 @@ static int most_on_node(const mpath_team_t *team)
  */
 static void choose_shape(const mpath_team_t *team, mpath_shm_kind_t kind, uint64_t room_bytes, mpath_shm_shape_t *shape)
 {
-    const mpath_settings_t *settings = &team->context->settings;
+    const mpath_settings_t *settings = mpath_team_settings(team);
     uint64_t share = settings->memory_bytes / 2, node_bytes = NODE_LAST_BYTES, chunk_bytes = settings->chunk_bytes;
     int on_node = most_on_node(team);
 
@@ -351,7 +356,7 @@ static void choose_shape(const mpath_team_t *team, mpath_shm_kind_t kind, uint64
 static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uint64_t room_bytes)
 {
     const mpath_team_t *team = links->team;
-    mpath_shm_t *shm         = team->context->shm;
+    mpath_shm_t *shm         = mpath_team_shm(team);
     uint64_t least           = mpath_shm_least_bytes();
     mpath_shm_shape_t shape;
 
@@ -365,13 +370,13 @@ static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uin
     }
     if (least > room_bytes) {
         mpath_log(
-            team->rank == 0         ? MPATH_LOG_WARN
-            : team->local_rank == 0 ? MPATH_LOG_INFO
-                                    : MPATH_LOG_DEBUG,
+            mpath_team_rank(team) == 0         ? MPATH_LOG_WARN
+            : mpath_team_local_rank(team) == 0 ? MPATH_LOG_INFO
+                                               : MPATH_LOG_DEBUG,
             "%s: to exchange chunks with others of its node rank %d needs %llu bytes of shared memory, and %llu are left "
             "of what the communicators of a node may take (node_memory_bytes, a quarter of /dev/shm); the previous "
             "functions run",
-            team->oob.name, team->rank, (unsigned long long)least, (unsigned long long)room_bytes);
+            mpath_team_name(team), mpath_team_rank(team), (unsigned long long)least, (unsigned long long)room_bytes);
         return MPATH_DECLINED;
     }
     return mpath_shm_port_create(shm, kind, &shape, &links->ports[kind]);
@@ -380,16 +385,16 @@ static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uin
 /* The others of the node learn where the queues are with the exchange that follows. */
 static mpath_status_t take_ports(mpath_links_t *links, uint64_t room_bytes, mpath_links_hello_t *hello)
 {
-    const mpath_team_t *team    = links->team;
-    mpath_team_member_t *member = &team->members[team->local_rank];
-    int kinds                   = (team->num_local == 1) ? 0 : has_relays(team) ? MPATH_SHM_KINDS : MPATH_SHM_LAST + 1;
-    mpath_status_t status       = MPATH_OK;
+    const mpath_team_t *team        = links->team;
+    mpath_segment_address_t *queues = mpath_team_queues(team, mpath_team_local_rank(team));
+    int kinds = (mpath_team_num_local(team) == 1) ? 0 : has_relays(team) ? MPATH_SHM_KINDS : MPATH_SHM_LAST + 1;
+    mpath_status_t status = MPATH_OK;
 
-    memset(member->queues, 0, sizeof(member->queues));
+    memset(queues, 0, MPATH_SHM_KINDS * sizeof(*queues));
     for (int kind = 0; (kind < kinds) && (status == MPATH_OK); kind++) {
         status = take_port(links, (mpath_shm_kind_t)kind, room_bytes / (uint64_t)kinds);
         if (status == MPATH_OK) {
-            member->queues[kind] = *mpath_shm_port_address(links->ports[kind]);
+            queues[kind] = *mpath_shm_port_address(links->ports[kind]);
         }
     }
     if ((status == MPATH_OK) && (kinds > 0)) {
@@ -402,20 +407,20 @@ static mpath_status_t take_ports(mpath_links_t *links, uint64_t room_bytes, mpat
 static mpath_status_t open_lanes(mpath_links_t *links)
 {
     const mpath_team_t *team        = links->team;
-    mpath_segment_address_t *queues = malloc((size_t)team->num_local * sizeof(*queues));
+    mpath_segment_address_t *queues = malloc((size_t)mpath_team_num_local(team) * sizeof(*queues));
     mpath_status_t status           = MPATH_OK;
 
     if (queues == NULL) {
-        mpath_error("%s: no memory for the queues of %d processes", team->oob.name, team->num_local);
+        mpath_error("%s: no memory for the queues of %d processes", mpath_team_name(team), mpath_team_num_local(team));
         return MPATH_ERR_NO_MEMORY;
     }
     for (int kind = 0; (kind < MPATH_SHM_KINDS) && (status == MPATH_OK); kind++) {
-        for (int local = 0; local < team->num_local; local++) {
-            queues[local] = team->members[local].queues[kind];
+        for (int local = 0; local < mpath_team_num_local(team); local++) {
+            queues[local] = mpath_team_queues(team, local)[kind];
         }
         if (links->ports[kind] != NULL) {
-            status = mpath_shm_open(links->ports[kind], team->id, queues, team->num_local, team->local_rank,
-                                    &links->lanes[kind]);
+            status = mpath_shm_open(links->ports[kind], mpath_team_id(team), queues, mpath_team_num_local(team),
+                                    mpath_team_local_rank(team), &links->lanes[kind]);
         }
     }
     free(queues);
@@ -424,10 +429,10 @@ static mpath_status_t open_lanes(mpath_links_t *links)
 
 static void tell_no_rail(const mpath_team_t *team, int rank, const char *why)
 {
-    if (team->rank == 0) {
+    if (mpath_team_rank(team) == 0) {
         mpath_tell("no-rail",
                    "%s: rank %d (%s) could not open its rails or its memory (%s); the previous functions run",
-                   team->oob.name, rank, mpath_team_host(team, rank), why);
+                   mpath_team_name(team), rank, mpath_team_host(team, rank), why);
     }
 }
 
@@ -439,14 +444,14 @@ static mpath_status_t leave_out_unopened(mpath_links_t *links, const mpath_links
 {
     mpath_team_t *team    = links->team;
     mpath_nic_set_t *nics = links->unopened;
-    int first             = team->size, left_out;
+    int first             = mpath_team_size(team), left_out;
 
-    memset(nics, 0, (size_t)team->num_nodes * sizeof(*nics));
-    for (int rank = 0; rank < team->size; rank++) {
-        nics[team->node_of[rank]] |= unopened[rank].nics;
+    memset(nics, 0, (size_t)mpath_team_num_nodes(team) * sizeof(*nics));
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        nics[mpath_team_node_of(team, rank)] |= unopened[rank].nics;
         first = (unopened[rank].nics != 0 && rank < first) ? rank : first;
     }
-    if (first == team->size) {
+    if (first == mpath_team_size(team)) {
         return MPATH_OK;
     }
     left_out = mpath_team_lost_unopened(team, nics);
@@ -454,20 +459,23 @@ static mpath_status_t leave_out_unopened(mpath_links_t *links, const mpath_links
         tell_no_rail(team, first, unopened[first].why);
         return MPATH_DECLINED;
     }
-    for (int rank = first; rank < team->size; rank++) {
-        mpath_nic_set_t *untold = &nics[team->node_of[rank]], mine = unopened[rank].nics & *untold;
+    for (int rank = first; rank < mpath_team_size(team); rank++) {
+        mpath_nic_set_t *untold = &nics[mpath_team_node_of(team, rank)], mine = unopened[rank].nics & *untold;
 
         *untold &= ~mine;
         for (mpath_nic_set_t left = mine; left != 0; left &= left - 1) {
             mpath_log(
-                team->rank != 0 ? MPATH_LOG_DEBUG
-                : left_out == 2 ? MPATH_LOG_WARN
-                                : MPATH_LOG_INFO,
+                mpath_team_rank(team) != 0 ? MPATH_LOG_DEBUG
+                : left_out == 2            ? MPATH_LOG_WARN
+                                           : MPATH_LOG_INFO,
                 "%s: NIC %s of %s cannot be opened by rank %d (%s); all ranks do without it, and ask for it again "
                 "after %llu s",
-                team->oob.name, mpath_topo_machine(team->topo, team->node_of[rank])->nics[mpath_nic_first(left)].name,
+                mpath_team_name(team),
+                mpath_topo_machine(mpath_team_topo(team), mpath_team_node_of(team, rank))
+                    ->nics[mpath_nic_first(left)]
+                    .name,
                 mpath_team_host(team, rank), rank, unopened[rank].why,
-                (unsigned long long)(team->probe_ns / MPATH_NS_PER_S));
+                (unsigned long long)(mpath_team_lost_probe_ns(team) / MPATH_NS_PER_S));
         }
     }
     mpath_links_change(links);
@@ -478,11 +486,12 @@ static mpath_status_t leave_out_unopened(mpath_links_t *links, const mpath_links
 static mpath_status_t exchange_unopened(mpath_links_t *links, const mpath_links_hello_t *mine)
 {
     mpath_team_t *team          = links->team;
-    mpath_links_unopened_t *all = calloc((size_t)team->size, sizeof(*all));
+    mpath_links_unopened_t *all = calloc((size_t)mpath_team_size(team), sizeof(*all));
     mpath_status_t status;
 
     if (all == NULL) {
-        mpath_error("%s: no memory for what %d ranks say of their rails; the call fails", team->oob.name, team->size);
+        mpath_error("%s: no memory for what %d ranks say of their rails; the call fails", mpath_team_name(team),
+                    mpath_team_size(team));
         return MPATH_ERR_NO_MEMORY;
     }
     status = mpath_team_allgather(team, &mine->unopened, sizeof(mine->unopened), all);
@@ -513,12 +522,12 @@ static void set_limits(mpath_links_t *links)
 {
     const mpath_links_hello_t *least = &links->least;
     const mpath_team_t *team         = links->team;
-    uint32_t *last = links->slot_bytes, *relay = links->slot_bytes + team->num_nodes;
+    uint32_t *last = links->slot_bytes, *relay = links->slot_bytes + mpath_team_num_nodes(team);
 
     links->rail_chunk_bytes = (least->rail_chunk_bytes > 0) ? least->rail_chunk_bytes : UINT64_MAX;
-    for (int node = 0; node < team->num_nodes; node++) {
-        last[node]  = (team->num_on[node] > 1) ? least->last_slot_bytes : 0;
-        relay[node] = (team->num_on[node] > 1) ? least->relay_slot_bytes : 0;
+    for (int node = 0; node < mpath_team_num_nodes(team); node++) {
+        last[node]  = (mpath_team_num_on(team, node) > 1) ? least->last_slot_bytes : 0;
+        relay[node] = (mpath_team_num_on(team, node) > 1) ? least->relay_slot_bytes : 0;
     }
 }
 
@@ -575,7 +584,7 @@ static mpath_status_t put_addresses(const mpath_links_t *links, uint8_t *to)
 /* This rank's are in their place: it gets those of others, of ranks with places only those from `since` on. */
 static mpath_status_t gather_addresses(mpath_links_t *links, int since)
 {
-    const uint8_t *mine = addresses_of(links, links->team->rank);
+    const uint8_t *mine = addresses_of(links, mpath_team_rank(links->team));
 
     return (links->reach == MPATH_LINKS_ALL)
                ? mpath_team_allgather(links->team, mine, links->address_stride, links->addresses)
@@ -584,7 +593,7 @@ static mpath_status_t gather_addresses(mpath_links_t *links, int since)
 
 static void forget_addresses(mpath_links_t *links)
 {
-    mpath_unreserve(links->addresses, links->address_stride * (size_t)links->team->size);
+    mpath_unreserve(links->addresses, links->address_stride * (size_t)mpath_team_size(links->team));
     links->addresses = NULL;
 }
 
@@ -606,8 +615,9 @@ static mpath_status_t exchange_sizes(mpath_links_t *links, mpath_status_t mine, 
     }
     if (sizes[2] > UINT32_MAX) {
         status = mpath_team_most_failed(sizes[2], &rank);
-        mpath_info_by(team->rank == 0, "%s: rank %d could not set up its lanes (%s); the previous functions run",
-                      team->oob.name, rank, mpath_status_string(status));
+        mpath_info_by(mpath_team_rank(team) == 0,
+                      "%s: rank %d could not set up its lanes (%s); the previous functions run", mpath_team_name(team),
+                      rank, mpath_status_string(status));
         return MPATH_DECLINED;
     }
     links->least.last_slot_bytes  = (uint32_t)least_as_most((uint32_t)sizes[0]);
@@ -629,15 +639,15 @@ static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mi
     }
     status = exchange_sizes(links, mine, bytes);
     if (status == MPATH_OK) {
-        links->addresses = mpath_reserve(links->address_stride * (size_t)team->size);
+        links->addresses = mpath_reserve(links->address_stride * (size_t)mpath_team_size(team));
         if (links->addresses == NULL) {
             /* Without room for the others' answers this rank cannot even say so. */
-            mpath_error("no memory for the rail addresses of %d ranks", team->size);
+            mpath_error("no memory for the rail addresses of %d ranks", mpath_team_size(team));
             status = MPATH_ERR_NO_MEMORY;
         }
     }
     if (status == MPATH_OK) {
-        memcpy(addresses_of(links, team->rank), own, bytes);
+        memcpy(addresses_of(links, mpath_team_rank(team)), own, bytes);
         status = gather_addresses(links, 0);
     }
     free(own);
@@ -650,7 +660,7 @@ static void links_word(void *argument, const mpath_chunk_t *chunk)
     mpath_links_t *links = argument;
     mpath_links_word_t *word;
 
-    if ((links->words == NULL) || (chunk->flow >= (uint32_t)links->team->size)) {
+    if ((links->words == NULL) || (chunk->flow >= (uint32_t)mpath_team_size(links->team))) {
         return;
     }
     word = &links->words[chunk->flow];
@@ -660,9 +670,10 @@ static void links_word(void *argument, const mpath_chunk_t *chunk)
 
 /* Tables that fill up with what is used. */
 #define PEERS_BYTES(links)                                                                                             \
-    ((size_t)(links)->num_nics * (size_t)(links)->team->size * (size_t)(links)->num_nics_to * sizeof(*(links)->peers))
-#define SETTLES_BYTES(links) ((size_t)(links)->team->size * sizeof(*(links)->settles))
-#define WORDS_BYTES(links) ((size_t)(links)->team->size * sizeof(*(links)->words))
+    ((size_t)(links)->num_nics * (size_t)mpath_team_size((links)->team) * (size_t)(links)->num_nics_to *               \
+     sizeof(*(links)->peers))
+#define SETTLES_BYTES(links) ((size_t)mpath_team_size((links)->team) * sizeof(*(links)->settles))
+#define WORDS_BYTES(links) ((size_t)mpath_team_size((links)->team) * sizeof(*(links)->words))
 
 static void links_free(mpath_links_t *links)
 {
@@ -678,23 +689,23 @@ static void links_free(mpath_links_t *links)
 static mpath_links_t *links_new(mpath_team_t *team)
 {
     mpath_links_t *links = calloc(1, sizeof(*links));
-    int leads            = (team->local_rank == 0) && (team->num_nodes > 1);
+    int leads            = (mpath_team_local_rank(team) == 0) && (mpath_team_num_nodes(team) > 1);
 
     if (links == NULL) {
         return NULL;
     }
     links->team        = team;
-    links->fabric      = team->context->fabric;
-    links->num_nics    = mpath_topo_machine(team->topo, team->node)->num_nics;
-    links->num_nics_to = mpath_topo_most_nics(team->topo);
-    links->slot_bytes  = calloc(2 * (size_t)team->num_nodes, sizeof(*links->slot_bytes));
-    links->unopened    = calloc((size_t)team->num_nodes, sizeof(*links->unopened));
+    links->fabric      = mpath_team_fabric(team);
+    links->num_nics    = mpath_topo_machine(mpath_team_topo(team), mpath_team_node(team))->num_nics;
+    links->num_nics_to = mpath_topo_most_nics(mpath_team_topo(team));
+    links->slot_bytes  = calloc(2 * (size_t)mpath_team_num_nodes(team), sizeof(*links->slot_bytes));
+    links->unopened    = calloc((size_t)mpath_team_num_nodes(team), sizeof(*links->unopened));
     links->peers       = mpath_reserve(PEERS_BYTES(links));
     links->settles     = mpath_reserve(SETTLES_BYTES(links));
     links->words       = leads ? mpath_reserve(WORDS_BYTES(links)) : NULL;
     if ((links->slot_bytes == NULL) || (links->unopened == NULL) || (links->peers == NULL) ||
         (links->settles == NULL) || (leads && (links->words == NULL)) ||
-        (mpath_inbox_init(&links->inbox, links->fabric, links->fabric_nic, team->id) != MPATH_OK)) {
+        (mpath_inbox_init(&links->inbox, links->fabric, links->fabric_nic, mpath_team_id(team)) != MPATH_OK)) {
         links_free(links);
         return NULL;
     }
@@ -711,7 +722,7 @@ static void tell_who_can_write(const mpath_links_t *links)
 
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
         if (((links->driven >> nic) & 1) && mpath_fabric_takes_writes(links->fabric, links->fabric_nic[nic]) &&
-            (team->context->job_rank == 0) && !atomic_exchange(&told, 1)) {
+            (mpath_team_job_rank(team) == 0) && !atomic_exchange(&told, 1)) {
             mpath_warn(
                 "rail %s is UCX's tcp: whoever reaches its port, from here or over its network, can write to the "
                 "memory of this job's processes, as with UCX's tcp anywhere; doc/security.md says how to close it",
@@ -730,7 +741,7 @@ static uint64_t links_memory_bytes(const mpath_links_t *links)
         bytes += (links->ports[kind] != NULL) ? mpath_shm_port_bytes(links->ports[kind]) : 0;
     }
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        bytes += (links->hello.address_bytes[nic] > 0) ? mpath_fabric_open_limit_bytes(team->context->fabric) : 0;
+        bytes += (links->hello.address_bytes[nic] > 0) ? mpath_fabric_open_limit_bytes(mpath_team_fabric(team)) : 0;
     }
     return bytes;
 }
@@ -821,7 +832,8 @@ static uint64_t word_verdict(const mpath_team_word_t *word)
 static mpath_nic_set_t links_between(const mpath_links_t *links, int rank)
 {
     const mpath_team_t *team = links->team;
-    mpath_nic_set_t nics     = links->driven & ~(team->lost[team->node] | team->lost[team->node_of[rank]]);
+    mpath_nic_set_t nics     = links->driven & ~(mpath_team_lost(team, mpath_team_node(team)) |
+                                             mpath_team_lost(team, mpath_team_node_of(team, rank)));
 
     if (links->status != MPATH_OK || links->peers == NULL) {
         return 0;
@@ -842,7 +854,7 @@ static int links_user_is_cut_off(void *self, int rank, int anew, char *text, siz
 {
     mpath_links_t *links       = self;
     const mpath_team_t *team   = links->team;
-    const mpath_machine_t *own = mpath_topo_machine(team->topo, team->node);
+    const mpath_machine_t *own = mpath_topo_machine(mpath_team_topo(team), mpath_team_node(team));
     size_t used                = 0;
     int cut_off                = 0;
 
@@ -869,9 +881,9 @@ static int links_user_is_cut_off(void *self, int rank, int anew, char *text, siz
 static void links_user_say(void *self, int rank, const mpath_team_word_t *word)
 {
     mpath_links_t *links = self;
-    mpath_chunk_t chunk  = {.team   = links->team->id,
+    mpath_chunk_t chunk  = {.team   = mpath_team_id(links->team),
                             .call   = word->sent,
-                            .flow   = (uint32_t)links->team->rank,
+                            .flow   = (uint32_t)mpath_team_rank(links->team),
                             .offset = word_verdict(word),
                             .hop    = MPATH_INBOX_WORD};
 
@@ -936,7 +948,7 @@ static const mpath_team_user_ops_t links_user_ops = {.stop         = links_user_
 /* All nodes are met; where that is so of all nodes from the start, links reach all of them. */
 static void meet_all(mpath_links_t *links)
 {
-    for (int node = 0; node < links->team->num_nodes; node++) {
+    for (int node = 0; node < mpath_team_num_nodes(links->team); node++) {
         mpath_team_meet(links->team, node);
     }
     links->reach = MPATH_LINKS_ALL;
@@ -961,7 +973,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach
     mpath_status_t status;
 
     if (links == NULL) {
-        mpath_error("%s: no memory to set up the movement of data", team->oob.name);
+        mpath_error("%s: no memory to set up the movement of data", mpath_team_name(team));
         return MPATH_ERR_NO_MEMORY;
     }
     status = mpath_team_room(team, 0, &room_bytes);
@@ -970,7 +982,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach
         return status;
     }
     memset(&mine, 0, sizeof(mine));
-    if (reach == MPATH_LINKS_ALL || all_are_near(team->num_nodes)) {
+    if (reach == MPATH_LINKS_ALL || all_are_near(mpath_team_num_nodes(team))) {
         meet_all(links);
     }
     expect_peers(links);
@@ -1013,9 +1025,9 @@ static mpath_status_t links_extend(mpath_team_t *team, mpath_links_reach_t reach
     if (links == NULL) {
         return links_create(team, reach, links_p);
     }
-    mine = addresses_of(links, team->rank);
+    mine = addresses_of(links, mpath_team_rank(team));
     meet_all(links);
-    memmove(addresses_of(links, team->rank), mine, links->address_stride);
+    memmove(addresses_of(links, mpath_team_rank(team)), mine, links->address_stride);
     return gather_addresses(links, 0);
 }
 
@@ -1025,9 +1037,9 @@ mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_reach_t reach, mp
     mpath_status_t status = MPATH_OK;
 
     if ((links == NULL) || ((links->status == MPATH_OK) && (reach > links->reach))) {
-        mpath_record_setup(team->record, mpath_time_ns());
+        mpath_record_setup(mpath_team_record(team), mpath_time_ns());
         status = links_extend(team, reach, &links);
-        mpath_record_phase(team->record, 0, MPATH_RECORD_MOVE, mpath_time_ns());
+        mpath_record_phase(mpath_team_record(team), 0, MPATH_RECORD_MOVE, mpath_time_ns());
     }
     if (status != MPATH_OK) {
         return status;
@@ -1040,17 +1052,17 @@ mpath_status_t mpath_links_meet(mpath_links_t *links, const mpath_agreed_t *agre
 {
     mpath_team_t *team = links->team;
     int since          = mpath_team_num_met(team);
-    size_t size        = (size_t)team->size;
+    size_t size        = (size_t)mpath_team_size(team);
     mpath_status_t status;
 
-    mpath_record_setup(team->record, mpath_time_ns());
-    for (size_t i = 0; i < (size_t)team->num_local * size; i++) {
+    mpath_record_setup(mpath_team_record(team), mpath_time_ns());
+    for (size_t i = 0; i < (size_t)mpath_team_num_local(team) * size; i++) {
         if ((agreed->node_sends[i] | agreed->node_receives[i]) != 0) {
-            mpath_team_meet(team, team->node_of[i % size]);
+            mpath_team_meet(team, mpath_team_node_of(team, i % size));
         }
     }
     status = gather_addresses(links, since);
-    mpath_record_phase(team->record, 0, MPATH_RECORD_MOVE, mpath_time_ns());
+    mpath_record_phase(mpath_team_record(team), 0, MPATH_RECORD_MOVE, mpath_time_ns());
     return status;
 }
 
@@ -1076,7 +1088,7 @@ const uint32_t *mpath_links_slot_bytes(const mpath_links_t *links)
 
 const uint32_t *mpath_links_relay_slot_bytes(const mpath_links_t *links)
 {
-    return links->slot_bytes + links->team->num_nodes;
+    return links->slot_bytes + mpath_team_num_nodes(links->team);
 }
 
 mpath_lane_t *mpath_links_shm(const mpath_links_t *links)
@@ -1144,7 +1156,7 @@ mpath_status_t mpath_links_rejoin(mpath_links_t *links, mpath_inbox_t *inbox, ui
 static mpath_status_t renew_rail(mpath_links_t *links, int nic, mpath_links_hello_t *hello)
 {
     mpath_team_t *team = links->team;
-    const char *name   = mpath_topo_machine(team->topo, team->node)->nics[nic].name;
+    const char *name   = mpath_topo_machine(mpath_team_topo(team), mpath_team_node(team))->nics[nic].name;
     int before         = links->fabric_nic[nic], number;
     const void *address;
     size_t bytes;
@@ -1206,8 +1218,9 @@ static int is_narrow(const mpath_links_t *links, const mpath_nic_set_t *nics)
     const mpath_team_t *team = links->team;
     int narrow               = 0;
 
-    for (int rank = 0; rank < team->size; rank++) {
-        narrow = narrow || ((nics[rank] & known_nics(team, team->node_of[rank]) & ~reach_of(team, rank)) != 0);
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        narrow = narrow ||
+                 ((nics[rank] & known_nics(team, mpath_team_node_of(team, rank)) & ~reach_of(team, rank)) != 0);
     }
     return narrow;
 }
@@ -1223,8 +1236,9 @@ mpath_status_t mpath_links_confirm(mpath_team_t *team, mpath_status_t mine)
     }
     failed = mpath_team_most_failed(most[0], &rank);
     if (failed != MPATH_OK) {
-        mpath_info_by(team->rank == 0, "%s: rank %d could not set up its rails (%s); the previous functions run",
-                      team->oob.name, rank, mpath_status_string(failed));
+        mpath_info_by(mpath_team_rank(team) == 0,
+                      "%s: rank %d could not set up its rails (%s); the previous functions run", mpath_team_name(team),
+                      rank, mpath_status_string(failed));
         return MPATH_DECLINED;
     }
     return MPATH_OK;
@@ -1259,7 +1273,7 @@ mpath_status_t mpath_links_widen(mpath_links_t *links, const mpath_nic_set_t *ni
         return MPATH_OK;
     }
     hello.unopened.nics = 0;
-    status              = open_rails(links, nics[team->rank] & known_nics(team, team->node), &hello);
-    status              = mpath_links_confirm(links->team, status);
+    status = open_rails(links, nics[mpath_team_rank(team)] & known_nics(team, mpath_team_node(team)), &hello);
+    status = mpath_links_confirm(links->team, status);
     return (status == MPATH_OK) ? tell(links, &hello) : status;
 }

@@ -17,8 +17,8 @@
  */
 #include "wire/failover.h"
 
+#include "team/lost.h"
 #include "team/wait.h"
-#include "topo/discover/machine.h"
 #include "util/log.h"
 #include "util/time.h"
 #include "wire/links_private.h"
@@ -66,7 +66,7 @@ static mpath_nic_set_t abort_rails(const mpath_links_t *links, mpath_nic_set_t n
     for (; nics != 0; nics &= nics - 1) {
         int nic = mpath_nic_first(nics), rail = links->fabric_nic[nic];
 
-        mpath_warn("%s: gives up what is under way on rail %s", links->team->oob.name,
+        mpath_warn("%s: gives up what is under way on rail %s", mpath_team_name(links->team),
                    mpath_fabric_rail_name(links->fabric, rail));
         mpath_fabric_abort(links->fabric, rail);
         closed |= (mpath_fabric_progress(links->fabric, rail) < 0) ? mpath_nic_bit(nic) : 0;
@@ -93,14 +93,14 @@ typedef struct look {
 static int goes_over_lost(const look_t *look, const mpath_transfer_t *transfer)
 {
     const mpath_team_t *team = look->links->team;
-    mpath_nic_set_t here     = team->lost[team->node] | look->lost;
+    mpath_nic_set_t here     = mpath_team_lost(team, mpath_team_node(team)) | look->lost;
     int lost                 = (int)(here >> transfer->nic) & 1;
 
     if (transfer->rank >= 0) {
-        return lost || ((team->lost[team->node_of[transfer->rank]] >> transfer->nic_to) & 1);
+        return lost || ((mpath_team_lost(team, mpath_team_node_of(team, transfer->rank)) >> transfer->nic_to) & 1);
     }
-    for (int node = 0; node < team->num_nodes; node++) { /* NICs of the same number are connected */
-        lost = lost || ((team->lost[node] >> transfer->nic) & 1);
+    for (int node = 0; node < mpath_team_num_nodes(team); node++) { /* NICs of the same number are connected */
+        lost = lost || ((mpath_team_lost(team, node) >> transfer->nic) & 1);
     }
     return lost;
 }
@@ -125,7 +125,7 @@ static void lose(look_t *look, const mpath_transfer_t *transfer, const char *why
 
     other_end_text(look, transfer, text, sizeof(text));
     mpath_warn("%s: while a call is given up, what rank %d (%s) %s %s %s; the call is repeated without that rail, too",
-               team->oob.name, team->rank, mpath_team_host(team, team->rank),
+               mpath_team_name(team), mpath_team_rank(team), mpath_team_host(team, mpath_team_rank(team)),
                transfer->sends ? "sends to" : "fetches from", text, why);
     look->lost |= mpath_nic_bit(transfer->nic);
 }
@@ -238,7 +238,7 @@ static int end_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char 
     *rank_p = look->other.rank;
     other_end_text(look, &look->other, other, sizeof(other));
     snprintf(text, size, "%s: rank %d (%s), in a call that is given up, waits for the end of what it %s %s",
-             team->oob.name, team->rank, mpath_team_host(team, team->rank),
+             mpath_team_name(team), mpath_team_rank(team), mpath_team_host(team, mpath_team_rank(team)),
              look->other.sends ? "has sent to" : "fetches from", other);
     return 1;
 }
@@ -258,7 +258,7 @@ static mpath_status_t transfers_end(mpath_links_t *links, mpath_nic_set_t nics, 
     mpath_wait_prepare(&wait, links->team, 1);
     wait.follows = 0; /* all ranks are here */
     status       = mpath_wait(&wait, &ops, &look);
-    *lost_p      = look.lost & ~links->team->lost[links->team->node];
+    *lost_p      = look.lost & ~mpath_team_lost(links->team, mpath_team_node(links->team));
     return status;
 }
 
@@ -329,92 +329,6 @@ void mpath_links_abandon(mpath_links_t *links, mpath_nic_set_t nics)
     }
 }
 
-#define RECOVER_EVERY 8 /* calls that do not settle by themselves: an agreement more would double the short ones */
-#define CARRIER_NS MPATH_NS_PER_S /* how long what the system has said about carriers holds */
-
-int mpath_failover_settles(const mpath_team_t *team, uint64_t predicted_ns)
-{
-    return (team->context->settings.resend_after_s > 0) && (team->num_nodes > 1) &&
-           (predicted_ns >= team->settled_from_ns);
-}
-
-/* NICs of this node that have a carrier, of the numbers that some node has lost. */
-static mpath_nic_set_t carriers(mpath_team_t *team)
-{
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
-    uint64_t now_ns                = mpath_time_ns();
-    mpath_nic_set_t lost           = team->lost_anywhere;
-
-    if (now_ns >= team->next_carrier_ns) {
-        team->next_carrier_ns = now_ns + CARRIER_NS;
-        team->carriers        = 0;
-        for (int nic = 0; nic < machine->num_nics; nic++) {
-            int has = ((lost >> nic) & 1) && mpath_machine_has_carrier("/sys", machine->nics[nic].name);
-
-            team->carriers |= has ? mpath_nic_bit(nic) : 0;
-        }
-    }
-    return team->carriers & lost;
-}
-
-/*
- * NICs of this node that may be tried again; asked of its first rank. It goes on saying so from call to call: that of
- * another node may come to it a call later, and they have to say it in the same one.
- */
-static mpath_nic_set_t nics_back(mpath_team_t *team)
-{
-    if ((team->local_rank != 0) || (team->lost[team->node] == 0) || (mpath_time_ns() < team->next_probe_ns)) {
-        return 0;
-    }
-    return carriers(team) & team->lost[team->node];
-}
-
-/* The dead end of a rail may be on this node although only that on the other one was blamed for the silence. */
-static mpath_nic_set_t nics_dark(mpath_team_t *team)
-{
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
-    mpath_nic_set_t dark           = 0;
-
-    for (int nic = 0; (team->local_rank == 0) && (nic < machine->num_nics); nic++) {
-        dark |= machine->nics[nic].up ? team->lost_anywhere & mpath_nic_bit(nic) : 0;
-    }
-    return (dark != 0) ? dark & ~carriers(team) : 0;
-}
-
-/* For summaries: of the nodes' NICs each process counts those of its own. */
-static void note_failure(const mpath_team_t *team, int node, int nic, int up)
-{
-    const mpath_nic_t *own = &mpath_topo_machine(team->topo, team->node)->nics[nic];
-
-    if (node == team->node && !up) {
-        atomic_fetch_add(&mpath_page_rail(own->name, own->rail)->failures, 1);
-    }
-}
-
-/* Takes NICs of a node out of the topology or in again, saying why; their number. The same on all ranks. */
-static int set_nics(mpath_team_t *team, int node, mpath_nic_set_t nics, int up, const char *why)
-{
-    int count = 0;
-
-    for (; nics != 0; nics &= nics - 1) {
-        int nic = mpath_nic_first(nics);
-
-        if ((((team->lost[node] >> nic) & 1) != 0) != up) {
-            continue; /* told by several ranks */
-        }
-        team->lost[node] ^= mpath_nic_bit(nic);
-        (void)mpath_topo_set_nic(team->topo, node, nic, up);
-        note_failure(team, node, nic, up);
-        mpath_warn_by(team->rank == 0, "%s: rail %s of %s %s", team->oob.name,
-                      mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_host(team->topo, node), why);
-        count++;
-    }
-    if (count > 0) {
-        mpath_team_lost_sum(team);
-    }
-    return count;
-}
-
 /* NICs of this rank for which there is no place for another rail now. */
 static mpath_nic_set_t nics_busy(const mpath_links_t *links, mpath_nic_set_t nics)
 {
@@ -447,7 +361,7 @@ static void blame_silent(mpath_links_t *links)
 {
     uint32_t least = UINT32_MAX;
 
-    for (int rank = 0; rank < links->team->size; rank++) {
+    for (int rank = 0; rank < mpath_team_size(links->team); rank++) {
         const mpath_links_settle_t *settle = &links->settles[rank];
 
         if (settle->lost != 0) {
@@ -455,26 +369,11 @@ static void blame_silent(mpath_links_t *links)
         }
         least = ((settle->silent != 0) && (settle->progress < least)) ? settle->progress : least;
     }
-    for (int rank = 0; rank < links->team->size; rank++) {
+    for (int rank = 0; rank < mpath_team_size(links->team); rank++) {
         if (links->settles[rank].progress == least) {
             links->settles[rank].lost = links->settles[rank].silent;
         }
     }
-}
-
-/* Another end that shows to be dead before any was used again is the same failure, and one after long is a new one. */
-static void wait_longer(mpath_team_t *team)
-{
-    uint64_t now_ns = mpath_time_ns();
-
-    if ((team->probe_ns == 0) || ((team->back_ns != 0) && (now_ns - team->back_ns > MPATH_PROBE_MOST_NS))) {
-        team->probe_ns = MPATH_PROBE_FIRST_NS;
-    } else if (team->back_ns != 0) {
-        team->probe_ns = (2 * team->probe_ns < MPATH_PROBE_MOST_NS) ? 2 * team->probe_ns : MPATH_PROBE_MOST_NS;
-    }
-    team->back_ns         = 0;
-    team->next_probe_ns   = now_ns + team->probe_ns;
-    team->next_carrier_ns = 0;
 }
 
 /* All ranks know what each has lost: leaves it out. The same on all ranks. */
@@ -485,20 +384,19 @@ static mpath_status_t leave_out(mpath_links_t *links)
     int count            = 0;
 
     blame_silent(links);
-    for (int rank = 0; rank < team->size; rank++) {
-        count += set_nics(team, team->node_of[rank], links->settles[rank].lost, 0,
-                          "has failed; the call is repeated without it, and it is left out until it is back");
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        count += mpath_team_lost_set(
+            team, mpath_team_node_of(team, rank), links->settles[rank].lost, 0,
+            "has failed; the call is repeated without it, and it is left out until it is back");
         suspect_rails(links, links->settles[rank].lost);
-        mine |= (team->node_of[rank] == team->node) ? links->settles[rank].lost : 0;
+        mine |= (mpath_team_node_of(team, rank) == mpath_team_node(team)) ? links->settles[rank].lost : 0;
     }
     if (count == 0) {
         mpath_error("%s: a call cannot be completed, and no rail that it uses is to blame; the call fails",
-                    team->oob.name);
+                    mpath_team_name(team));
         return MPATH_ERR_UNREACHABLE;
     }
-    team->topo_version++;
-    wait_longer(team);
-    mpath_team_lost_note(team, mine, 1);
+    mpath_team_lost_failed(team, mine);
     return MPATH_OK;
 }
 
@@ -507,9 +405,10 @@ static void settles_trim(mpath_links_t *links)
 {
     const mpath_team_t *team = links->team;
 
-    for (int rank = 0; rank < team->size; rank++) {
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
         mpath_links_settle_t *settle = &links->settles[rank];
-        mpath_nic_set_t nics         = mpath_machine_nics(mpath_topo_machine(team->topo, team->node_of[rank]));
+        mpath_nic_set_t nics         = mpath_machine_nics(
+                    mpath_topo_machine(mpath_team_topo(team), mpath_team_node_of(team, rank)));
 
         settle->lost &= nics;
         settle->back &= nics;
@@ -550,16 +449,16 @@ static mpath_nic_set_t without_other_end(const mpath_links_t *links)
     const mpath_team_t *team = links->team;
     mpath_nic_set_t once = 0, twice = 0, out = 0;
 
-    for (int node = 0; node < team->num_nodes; node++) {
-        const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
-        mpath_nic_set_t back = links->settles[team->leaders[node]].back, there = back;
+    for (int node = 0; node < mpath_team_num_nodes(team); node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(mpath_team_topo(team), node);
+        mpath_nic_set_t back = links->settles[mpath_team_leader(team, node)].back, there = back;
 
         for (int nic = 0; nic < machine->num_nics; nic++) {
             there |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
         }
         twice |= once & there;
         once |= there;
-        out |= team->lost[node] & ~back;
+        out |= mpath_team_lost(team, node) & ~back;
     }
     return out & ~twice;
 }
@@ -569,12 +468,12 @@ static int leave_out_dark(mpath_links_t *links)
     mpath_team_t *team = links->team;
     int count          = 0;
 
-    for (int rank = 0; rank < team->size; rank++) {
-        count += set_nics(team, team->node_of[rank], links->settles[rank].dark, 0,
-                          "has no carrier; it is left out until it is back");
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        count += mpath_team_lost_set(team, mpath_team_node_of(team, rank), links->settles[rank].dark, 0,
+                                     "has no carrier; it is left out until it is back");
         suspect_rails(links, links->settles[rank].dark);
     }
-    mpath_team_lost_note(team, links->settles[team->leaders[team->node]].dark, 1);
+    mpath_team_lost_note(team, links->settles[mpath_team_leader(team, mpath_team_node(team))].dark, 1);
     return count;
 }
 
@@ -588,7 +487,7 @@ static mpath_status_t take_back(mpath_links_t *links)
     mpath_nic_set_t back = 0, busy = 0;
     int changes = leave_out_dark(links);
 
-    for (int rank = 0; rank < team->size; rank++) {
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
         back |= links->settles[rank].back;
         busy |= links->settles[rank].busy;
     }
@@ -596,16 +495,16 @@ static mpath_status_t take_back(mpath_links_t *links)
     if ((back == 0) && (changes == 0)) {
         return MPATH_OK;
     }
-    team->topo_version++;
+    mpath_team_topo_changed(team);
     mpath_links_change(links);
     if (back == 0) {
         return MPATH_OK;
     }
-    for (int rank = 0; rank < team->size; rank++) {
-        (void)set_nics(team, team->node_of[rank], links->settles[rank].back & back, 1, "is used again");
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        (void)mpath_team_lost_set(team, mpath_team_node_of(team, rank), links->settles[rank].back & back, 1,
+                                  "is used again");
     }
-    mpath_team_lost_note(team, links->settles[team->leaders[team->node]].back & back, 0);
-    team->back_ns = mpath_time_ns();
+    mpath_team_lost_found(team, links->settles[mpath_team_leader(team, mpath_team_node(team))].back & back);
     mpath_links_forget_peers(links, back);
     return mpath_links_reopen(links, back);
 }
@@ -613,7 +512,7 @@ static mpath_status_t take_back(mpath_links_t *links)
 /* NICs of this rank that it reads while it waits for others. */
 static void drain_while_waiting(mpath_links_t *links, mpath_nic_set_t nics)
 {
-    links->team->num_drains += (nics != 0) - (links->drained != 0);
+    mpath_team_count_drains(links->team, (nics != 0) - (links->drained != 0));
     links->drained = nics;
 }
 
@@ -626,11 +525,11 @@ static mpath_status_t settle(mpath_links_t *links, mpath_status_t status, const 
     int marked;
 
     if (status == MPATH_OK) {
-        mine.back = nics_back(team);
-        mine.dark = nics_dark(team);
-        mine.busy = nics_busy(links, team->lost_anywhere);
+        mine.back = mpath_team_lost_back(team);
+        mine.dark = mpath_team_lost_dark(team);
+        mine.busy = nics_busy(links, mpath_team_lost_anywhere(team));
     }
-    nics = links->driven & ~team->lost[team->node];
+    nics = links->driven & ~mpath_team_lost(team, mpath_team_node(team));
     drain_while_waiting(links, status != MPATH_OK ? nics : 0);
     status = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), links->settles, &marked);
     settles_trim(links);
@@ -646,7 +545,7 @@ static mpath_status_t settle(mpath_links_t *links, mpath_status_t status, const 
 
 mpath_status_t mpath_failover_settle(mpath_team_t *team, mpath_status_t status, const mpath_failover_loss_t *loss)
 {
-    mpath_record_phase(team->record, 0, MPATH_RECORD_SETTLE, mpath_time_ns());
+    mpath_record_phase(mpath_team_record(team), 0, MPATH_RECORD_SETTLE, mpath_time_ns());
     return settle(mpath_links_of(team), status, loss);
 }
 
@@ -656,14 +555,9 @@ mpath_status_t mpath_failover_recover(mpath_team_t *team)
     mpath_links_t *links;
     mpath_status_t status;
 
-    if (team->lost_anywhere == 0) {
+    if (!mpath_team_lost_is_due(team)) {
         return MPATH_OK;
     }
-    if (team->recover_in > 0) {
-        team->recover_in--;
-        return MPATH_OK;
-    }
-    team->recover_in = RECOVER_EVERY - 1;
     /* The team may have begun with too few rails to move anything yet. */
     status = mpath_links_get(team, MPATH_LINKS_MET, &links);
     if (status != MPATH_OK) {

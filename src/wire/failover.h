@@ -9,9 +9,6 @@
 #include "team/team.h"
 #include "wire/links.h"
 
-/* Whether the ranks end a call of which this time is predicted together. Alike on all. */
-int mpath_failover_settles(const mpath_team_t *team, uint64_t predicted_ns);
-
 /* What a call has lost on this rank: NICs of its node, a bit each. */
 typedef struct mpath_failover_loss {
     mpath_nic_set_t lost; /* have failed */

@@ -5,7 +5,7 @@
 
 #include "lane/shm.h"
 #include "rail/rail.h"
-#include "team/team_private.h"
+#include "team/team.h"
 #include "wire/links.h"
 #include "wire/wire.h"
 

@@ -22,7 +22,7 @@ static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank
     if (transfer != NULL) {
         wire->spare = transfer->next;
     } else if ((transfer = malloc(sizeof(*transfer))) == NULL) {
-        mpath_error("%s: no memory to handle a chunk; the call fails", wire->team->oob.name);
+        mpath_error("%s: no memory to handle a chunk; the call fails", mpath_team_name(wire->team));
         return NULL;
     }
     *transfer = (mpath_wire_transfer_t){
@@ -68,18 +68,19 @@ static mpath_status_t transfer_started(mpath_wire_t *wire, mpath_wire_transfer_t
 static void wire_lose(mpath_wire_t *wire, int nic, int rank, mpath_status_t status)
 {
     const mpath_team_t *team = wire->team;
-    const char *name         = mpath_topo_machine(team->topo, team->node)->nics[nic].name;
+    const char *name         = mpath_topo_machine(mpath_team_topo(team), mpath_team_node(team))->nics[nic].name;
     int repeats              = wire->repeats && (status == MPATH_ERR_UNREACHABLE);
     mpath_log_level_t level  = repeats ? MPATH_LOG_WARN : MPATH_LOG_ERROR;
     const char *next         = repeats ? "is repeated over the other rails" : "fails";
 
     if (rank >= 0) {
         mpath_log(level, "%s: rank %d (%s) can no longer be reached by rail %s: %s; rank %d sends to it, the call %s",
-                  team->oob.name, rank, mpath_team_host(team, rank), name, mpath_status_string(status), team->rank,
-                  next);
+                  mpath_team_name(team), rank, mpath_team_host(team, rank), name, mpath_status_string(status),
+                  mpath_team_rank(team), next);
     } else {
-        mpath_log(level, "%s: rank %d (%s): nothing can be had over rail %s any more: %s; the call %s", team->oob.name,
-                  team->rank, mpath_team_host(team, team->rank), name, mpath_status_string(status), next);
+        mpath_log(level, "%s: rank %d (%s): nothing can be had over rail %s any more: %s; the call %s",
+                  mpath_team_name(team), mpath_team_rank(team), mpath_team_host(team, mpath_team_rank(team)), name,
+                  mpath_status_string(status), next);
     }
     wire->lost |= mpath_nic_bit(nic);
 }
@@ -142,7 +143,7 @@ mpath_status_t mpath_wire_take(mpath_wire_t *wire, const mpath_wire_arrival_t *a
         lose_rail(wire, arrival->rail, -1, status);
     }
     if (status == MPATH_NO_RESOURCE) {
-        mpath_error("%s: a lane has no room to take a chunk to its place; the call fails", wire->team->oob.name);
+        mpath_error("%s: a lane has no room to take a chunk to its place; the call fails", mpath_team_name(wire->team));
         mpath_wire_drop(wire, arrival);
         status = MPATH_ERR_INTERNAL;
     }
@@ -376,13 +377,13 @@ static mpath_status_t wire_open(mpath_links_t *links, mpath_wire_t **wire_p)
     mpath_status_t status;
 
     if (wire == NULL) {
-        mpath_error("%s: no memory to set up the movement of data", links->team->oob.name);
+        mpath_error("%s: no memory to set up the movement of data", mpath_team_name(links->team));
         return MPATH_ERR_NO_MEMORY;
     }
     wire->links  = links;
     wire->team   = links->team;
     wire->fabric = links->fabric;
-    status       = mpath_links_join(links, &wire->inbox, links->team->id ^ WIRE_ID_MASK);
+    status       = mpath_links_join(links, &wire->inbox, mpath_team_id(links->team) ^ WIRE_ID_MASK);
     if (status != MPATH_OK) {
         free(wire);
         return status;

@@ -61,10 +61,10 @@ static uint64_t settled_from(const shape_t *shape, int min_ms)
 
     make_team(shape, min_ms, &context, &team);
     from_ns = team.settled_from_ns;
-    assert_int_equal(mpath_failover_settles(&team, from_ns), shape->nodes > 1);
-    assert_int_equal((from_ns > 0) && mpath_failover_settles(&team, from_ns - 1), 0);
+    assert_int_equal(mpath_team_settles(&team, from_ns), shape->nodes > 1);
+    assert_int_equal((from_ns > 0) && mpath_team_settles(&team, from_ns - 1), 0);
     context.settings.resend_after_s = 0;
-    assert_int_equal(mpath_failover_settles(&team, UINT64_MAX), 0);
+    assert_int_equal(mpath_team_settles(&team, UINT64_MAX), 0);
     mpath_topo_destroy(team.topo);
     free(team.num_on);
     return from_ns;
