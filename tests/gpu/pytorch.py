@@ -109,7 +109,7 @@ def values(torch):
     """On GPUs of one's own, as far as there are several; then on one that all ranks share, where NCCL takes no part."""
     run = torch.run
     if run.gpus >= 2:
-        for scenario in ("collectives", "works", "groups", "arguments"):
+        for scenario in ("collectives", "works", "groups", "turns", "arguments"):
             torch.scenario(scenario, scenario, run.gpus)
         if torch.device == "cuda":
             torch.scenario("streams", "streams", run.gpus)

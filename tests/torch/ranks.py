@@ -442,6 +442,67 @@ def scenario_one_order():
     dist.destroy_process_group()
 
 
+class Telling:
+    """An inner group that tells when its calls begin."""
+
+    def __init__(self, inner, name, begun):
+        self.inner, self.told, self.begun = inner, name, begun
+
+    def __getattr__(self, what):
+        function = getattr(self.inner, what)
+        if what != "allreduce":
+            return function
+
+        def telling(*arguments, **keywords):
+            self.begun.append(self.told)
+            return function(*arguments, **keywords)
+        return telling
+
+
+def scenario_turns():
+    """Inner calls of several groups begin in the order of the program, as those of NCCL have to, also where one group is behind, or ends."""
+    rank, size = start()
+    begun = []
+    pair = [dist.new_group(timeout=datetime.timedelta(seconds=4)), dist.new_group()]
+    for name, group in zip("ab", pair):
+        group.inner = Telling(group.inner, name, begun)
+        group._inner_in_turn = lambda device: True
+
+    def inner(group):
+        tensor = full(3, rank, torch.bfloat16)
+        return dist.all_reduce(tensor, group=group, async_op=True), tensor, full(3, sum(range(size)), torch.bfloat16)
+
+    for turn in range(5):
+        dist.barrier()
+        works = []
+        if rank == turn % size:
+            time.sleep(0.2)
+        output, inp, received, sent, want = exchange_tensors(pair[0], [[1 + (s + d) % 2 for d in range(size)] for s in range(size)], turn)
+        works.append((dist.all_to_all_single(output, inp, received, sent, group=pair[0], async_op=True), output, want))
+        works += [inner(pair[0]), inner(pair[1]), inner(pair[1]), inner(pair[0])]
+        for work, got, want in reversed(works):
+            work.wait()
+            same(got, want)
+        assert "".join(begun) == "abba" * (turn + 1), begun
+    dist.barrier()
+    if DEVICE == "cuda":
+        dist.destroy_process_group()
+        return
+    # The first group ends by its deadline: what was behind it goes on.
+    if rank > 0:
+        lost = dist.all_to_all_single(output, inp, received, sent, group=pair[0], async_op=True)
+        behind, _, _ = inner(pair[0])
+    work, got, want = inner(pair[1])
+    work.wait()
+    same(got, want, "behind a group that has ended")
+    if rank > 0:
+        raises(lost.wait, torch_mpath.Error)
+        raises(behind.wait, torch_mpath.Error)
+        assert begun[-1] == "b" and len(begun) == 21, begun
+    dist.destroy_process_group(pair[1])
+    dist.barrier()
+
+
 class Random:
     """Calls that all ranks draw alike, checked in an order that each draws for itself."""
 

@@ -243,7 +243,13 @@ class MpathGroup(ProcessGroup):
             with torch.cuda.device(device):
                 before = torch.cuda.Event()
                 before.record()
-        return self._queue.post(worker.Work(self._queue, what, call, tensors, tensors, self._seconds, opts, True, before))
+        work = worker.Work(self._queue, what, call, tensors, tensors, self._seconds, opts, True, before)
+        return worker.turns.post(work) if self._inner_in_turn(device) else self._queue.post(work)
+
+    @staticmethod
+    def _inner_in_turn(device):
+        """Whether an inner call on such a device, None: the processor, begins in the order of all groups."""
+        return device is not None
 
     def _collect(self, work):
         if self._together is not None:

@@ -23,6 +23,38 @@ _SLICE_NS = 200_000_000
 _abandoned = []
 
 
+class Turns:
+    """The order in which calls of several queues begin: that in which this process has posted them."""
+
+    def __init__(self):
+        self._change = threading.Condition()
+        self._left = {}  # works that have not begun, in that order
+
+    def post(self, work):
+        with self._change:
+            self._left[work] = None
+            return work.queue.post(work)
+
+    def wait(self, work):
+        """Until all that were posted before it have begun, or its queue is broken. At once, if it has not been posted here."""
+        with self._change:
+            self._change.wait_for(lambda: work.queue.broken is not None or work not in self._left or next(iter(self._left)) is work)
+
+    def end(self, work):
+        """It has begun, or never will."""
+        with self._change:
+            if self._left.pop(work, work) is None:
+                self._change.notify_all()
+
+    def look(self):
+        with self._change:
+            self._change.notify_all()
+
+
+# NCCL wants the calls of all its communicators begun in one order on all ranks that share some: the program's.
+turns = Turns()
+
+
 def _limit_s(call):
     """How long the call may take: as its options say, or its group."""
     timeout = getattr(call.opts, "timeout", None)
@@ -60,6 +92,7 @@ class Work(dist.Work):
             settle = self._future is not None and not self._settled
             self._settled = self._settled or settle
         self.queue.forget(self.call.key)
+        turns.end(self)
         if settle and self._error is not None:
             self._future.set_exception(self._error)
         elif settle:
@@ -287,6 +320,7 @@ class Queue:
     def _make_body(self, key):
         work = self._pending.get(key)
         try:
+            turns.wait(work)
             if self.broken is not None:
                 return native.BROKEN
             if work.before is not None:
@@ -301,6 +335,8 @@ class Queue:
         except BaseException as failure:  # noqa: BLE001 - what the inner group raises is its caller's
             work.raised = failure
             return native.RAISED
+        finally:
+            turns.end(work)
 
     def _has_failed(self, key, state, rc):
         work = self._pending[key]
@@ -326,6 +362,7 @@ class Queue:
         mpi.note_failure()
         self.alarm.ring(text)
         held = {key: (work, work.keep, work.call.keep, work.call.body) for key, work in list(self._pending.items())}
+        turns.look()
         key = self.native.break_(self.at)
         if key != ended:
             _abandoned.append(held.get(key))
