@@ -4,6 +4,7 @@
 
 #include "plan/internal.h"
 #include "plan/prices.h"
+#include "plan/spine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,9 @@ struct mpath_pairs {
     int has_homes; /* all ranks have one */
     int is_alike;  /* all nodes have all rails, with the same rates */
     int is_even;   /* and so have all rails */
+    int crosses;   /* routes may go from one rail to another, over a spine: plan/spine.h */
+    int is_cut; /* on a spine, and nodes have different rails, but each has one rate wherever it is: all reach their cuts */
+    int pieces; /* that a pair may have */
     uint64_t min_fragment_bytes;
     uint64_t slowest_bps, before_bps[MPATH_MAX_NICS + 1]; /* sums of the rates of the rails before each, and of all */
     int8_t rails[MPATH_MAX_NICS];                         /* their numbers */
@@ -28,6 +32,10 @@ struct mpath_pairs {
     int32_t *ranks, *first_on;                            /* ranks[first_on[node]] up to ranks[first_on[node + 1]] */
     mpath_nic_set_t *has;                                 /* by node: its rails, as they are counted here */
     mpath_prices_t *prices;                               /* where nodes are not alike; NULL: of no matrix yet */
+    mpath_prices_terms_t cut;                             /* the same where is_cut: of the matrix, */
+    uint64_t slack_ns;                                    /* and what does not count in it */
+    uint64_t fastest_node_bps;                            /* where routes cross: the most that a node's rails carry */
+    uint64_t rail_bps[MPATH_SPINE_RAILS];                 /* where is_cut: of each rail, on the nodes that have it */
     uint64_t *sums, static_ns; /* of a node and the matrix: bytes to each node, then from each; its busiest NIC */
 };
 
@@ -109,7 +117,10 @@ static int nodes_are_joined(const mpath_pairs_t *pairs)
 {
     for (int node = 0; node < pairs->num_nodes; node++) {
         for (int other = 0; other < node; other++) {
-            if ((pairs->has[node] & pairs->has[other]) == 0 && pairs->first_on[node] < pairs->first_on[node + 1] &&
+            int are_joined = pairs->crosses ? pairs->has[node] != 0 && pairs->has[other] != 0
+                                            : (pairs->has[node] & pairs->has[other]) != 0;
+
+            if (!are_joined && pairs->first_on[node] < pairs->first_on[node + 1] &&
                 pairs->first_on[other] < pairs->first_on[other + 1]) {
                 return 0;
             }
@@ -137,6 +148,17 @@ static uint64_t rate_of(const mpath_pairs_t *pairs, int node, int rail)
                : mpath_topo_machine(pairs->topo, node)->nics[nic_of(pairs, node, rail)].rate_bps;
 }
 
+/* All NICs of a node. */
+static uint64_t rate_of_node(const mpath_pairs_t *pairs, int node)
+{
+    uint64_t rate_bps = 0;
+
+    for (int rail = 0; rail < pairs->num_rails; rail++) {
+        rate_bps += rate_of(pairs, node, rail);
+    }
+    return rate_bps;
+}
+
 /* What the rails carry, where all nodes have them, and which one each rank is beside. 0: there are none. */
 static int find_rails(mpath_pairs_t *pairs)
 {
@@ -162,7 +184,47 @@ static int find_rails(mpath_pairs_t *pairs)
         }
         pairs->has_homes &= pairs->home[rank] >= 0;
     }
+    pairs->pieces = pairs->num_rails;
     return pairs->num_rails > 0;
+}
+
+/* Whether all nodes have the same rails, and whether a rail has the same rate on all that have it. */
+static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rates_p)
+{
+    *same_rails_p = *same_rates_p = 1;
+    for (int rail = 0; rail < pairs->num_rails && rail < MPATH_SPINE_RAILS; rail++) {
+        uint64_t rate_bps = 0;
+
+        for (int node = 0; node < pairs->num_nodes; node++) {
+            uint64_t here_bps = rate_of(pairs, node, rail);
+
+            *same_rails_p = *same_rails_p && here_bps > 0;
+            *same_rates_p = *same_rates_p && (here_bps == 0 || rate_bps == 0 || here_bps == rate_bps);
+            rate_bps      = here_bps > 0 ? here_bps : rate_bps;
+        }
+        pairs->rail_bps[rail] = rate_bps;
+    }
+}
+
+/* What a spine adds; 0: more than is divided by pairs. */
+static int find_crossings(mpath_pairs_t *pairs)
+{
+    int same_rails, same_rates;
+
+    compare_nodes(pairs, &same_rails, &same_rates);
+    pairs->crosses = pairs->affine || !same_rails;
+    pairs->is_cut  = !same_rails;
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        uint64_t rate_bps = rate_of_node(pairs, node);
+
+        pairs->fastest_node_bps = rate_bps > pairs->fastest_node_bps ? rate_bps : pairs->fastest_node_bps;
+    }
+    if (pairs->crosses) {
+        /* a static route and matched ones; or the three parts of a static route, and all others of the line */
+        pairs->pieces = pairs->is_cut ? 3 + MPATH_SPINE_ARCS / MPATH_SPINE_RAILS * pairs->num_rails
+                                      : 1 + pairs->num_rails;
+    }
+    return !pairs->crosses || (pairs->num_rails <= MPATH_SPINE_RAILS && (same_rates || same_rails));
 }
 
 mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p)
@@ -173,8 +235,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     size_t by_rank = sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
     mpath_pairs_t *pairs;
 
-    if ((!is_alike && (mpath_topo_gpus(topo, 0) != NULL || params->max_paths != 0)) ||
-        (has_spine && (!is_alike || params->access == MPATH_REACH_AFFINE))) {
+    if (!is_alike && (mpath_topo_gpus(topo, 0) != NULL || params->max_paths != 0)) {
         return MPATH_DECLINED;
     }
     pairs = calloc(1, sizeof(*pairs) + num_ranks * by_rank + (num_nodes + 2) * by_node);
@@ -192,8 +253,8 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->first_on           = pairs->ranks + num_ranks;
     pairs->home               = (int8_t *)(pairs->first_on + num_nodes + 2);
     place_ranks(pairs);
-    if (!find_rails(pairs) || num_ranks * num_ranks * (size_t)pairs->num_rails > NUMBERS ||
-        (!is_alike && !nodes_are_joined(pairs))) {
+    if (!find_rails(pairs) || (has_spine && !find_crossings(pairs)) ||
+        num_ranks * num_ranks * (size_t)pairs->pieces > NUMBERS || (!is_alike && !nodes_are_joined(pairs))) {
         mpath_pairs_destroy(pairs);
         return MPATH_DECLINED;
     }
@@ -248,18 +309,46 @@ static int static_among(const mpath_pairs_t *pairs, mpath_nic_set_t rails, int s
     return mpath_nic_first(rails);
 }
 
+/* The static route between two nodes where some cross: see topo/topo.h. */
+static mpath_arc_t static_arc(const mpath_pairs_t *pairs, int from, int to, int source, int destination)
+{
+    mpath_nic_set_t both = pairs->has[from] & pairs->has[to];
+    int home = pairs->home[source], other = pairs->home[destination], rail;
+
+    if (home >= 0 && other >= 0 && pairs->crosses &&
+        (pairs->affine || (both & (mpath_nic_bit(home) | mpath_nic_bit(other))) == 0)) {
+        return (mpath_arc_t){(int8_t)home, (int8_t)other};
+    }
+    if (both == 0) {
+        return (mpath_arc_t){(int8_t)mpath_nic_first(pairs->has[from]), (int8_t)mpath_nic_first(pairs->has[to])};
+    }
+    rail = static_among(pairs, both, source, destination);
+    return (mpath_arc_t){(int8_t)rail, (int8_t)rail};
+}
+
 int mpath_pairs_static_rail(const mpath_pairs_t *pairs, int source, int destination)
 {
     return pairs->is_alike && pairs->home[source] >= 0
                ? pairs->home[source]
-               : static_among(pairs, rails_between(pairs, source, destination), source, destination);
+               : static_arc(pairs, node_of(pairs, source), node_of(pairs, destination), source, destination).out;
 }
 
-/* Whole bytes, so that a plan of its ratio never promises less than it takes. */
+int mpath_pairs_static_rail_in(const mpath_pairs_t *pairs, int source, int destination)
+{
+    return pairs->crosses
+               ? static_arc(pairs, node_of(pairs, source), node_of(pairs, destination), source, destination).in
+               : mpath_pairs_static_rail(pairs, source, destination);
+}
+
+/*
+ * Whole bytes, so that a plan of its ratio never promises less than it takes. Prices prove what matched rails can do, which is not all where static
+ * routes cross as well: there it is the cut at the fastest of nodes, for the bytes of the busiest one.
+ */
 static mpath_ratio_t bound_of(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
 {
-    return pairs->is_alike ? (mpath_ratio_t){load->node_bytes, pairs->before_bps[pairs->num_rails]}
-                           : (mpath_ratio_t){load->terms.bound_ns, SECOND_NS};
+    return pairs->is_alike                    ? (mpath_ratio_t){load->node_bytes, pairs->before_bps[pairs->num_rails]}
+           : pairs->crosses && !pairs->is_cut ? (mpath_ratio_t){load->node_bytes, pairs->fastest_node_bps}
+                                              : (mpath_ratio_t){load->terms.bound_ns, SECOND_NS};
 }
 
 /* At most: nobody says on which rail the NIC is that has most. */
@@ -341,14 +430,15 @@ static void sum_rows(const mpath_pairs_t *pairs, int node, int in, const uint64_
     memset(sums, 0, (size_t)pairs->num_nodes * sizeof(*sums));
     for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++, row += pairs->num_ranks) {
         for (int other = 0; other < pairs->num_nodes; other++) {
-            mpath_nic_set_t rails = pairs->has[node] & pairs->has[other];
-
             for (int k = pairs->first_on[other]; k < pairs->first_on[other + 1] && other != node; k++) {
                 int rank = pairs->ranks[k], mate = pairs->ranks[i];
 
                 if (row[rank] > 0) {
+                    mpath_arc_t arc = in ? static_arc(pairs, other, node, rank, mate)
+                                         : static_arc(pairs, node, other, mate, rank);
+
                     sums[other] += row[rank];
-                    on[static_among(pairs, rails, in ? rank : mate, in ? mate : rank)] += row[rank];
+                    on[in ? arc.in : arc.out] += row[rank];
                 }
             }
         }
@@ -360,11 +450,66 @@ static void sum_rows(const mpath_pairs_t *pairs, int node, int in, const uint64_
     }
 }
 
+/* What a node takes at its cut: sums of the matrix as sum_rows() makes them. */
+static mpath_ratio_t cut_of(const mpath_pairs_t *pairs, int node, const uint64_t *out_bytes, const uint64_t *in_bytes)
+{
+    uint64_t out = 0, in = 0, rate_bps = rate_of_node(pairs, node);
+
+    for (int other = 0; other < pairs->num_nodes; other++) {
+        out += out_bytes[other];
+        in += in_bytes[other];
+    }
+    return (mpath_ratio_t){out > in ? out : in, rate_bps > 0 ? rate_bps : 1};
+}
+
+/* What a node says in a round; 1: it has an entry. */
+static int node_say(const mpath_pairs_t *pairs, int node, const uint64_t *out_bytes, const uint64_t *in_bytes,
+                    mpath_prices_terms_t *terms, mpath_prices_entry_t *entry)
+{
+    mpath_ratio_t cut;
+
+    if (!pairs->is_cut) {
+        return mpath_prices_say(pairs->prices, node, out_bytes, in_bytes, terms, entry);
+    }
+    cut             = cut_of(pairs, node, out_bytes, in_bytes);
+    terms->bound_ns = mpath_ratio_ns_floor(cut);
+    terms->split_ns = mpath_ratio_ns_ceil(cut);
+    memset(entry, 0, sizeof(*entry));
+    return 0;
+}
+
+static void cut_hear(mpath_pairs_t *pairs, const mpath_prices_terms_t *most)
+{
+    uint64_t part_ns  = mpath_ratio_times((mpath_ratio_t){most->bound_ns, 1000000}, 1000000 + STATIC_PPM);
+    uint64_t slack_ns = most->bound_ns + pairs->slack_ns;
+
+    pairs->cut                  = *most;
+    pairs->cut.static_is_enough = most->static_ns <= (part_ns > slack_ns ? part_ns : slack_ns);
+}
+
+/* Where a spine reaches all cuts there are no prices, but the same is to be known of the matrix. */
+static mpath_status_t cut_begin(mpath_pairs_t *pairs, uint64_t slack_bytes)
+{
+    uint64_t fastest_bps = 1;
+
+    for (int rail = 0; rail < pairs->num_rails; rail++) {
+        fastest_bps = pairs->rail_bps[rail] > fastest_bps ? pairs->rail_bps[rail] : fastest_bps;
+    }
+    pairs->slack_ns = mpath_ratio_ns_floor((mpath_ratio_t){slack_bytes, fastest_bps});
+    if (pairs->sums == NULL) {
+        pairs->sums = malloc(2 * (size_t)pairs->num_nodes * sizeof(*pairs->sums));
+    }
+    return pairs->sums == NULL ? MPATH_ERR_NO_MEMORY : MPATH_OK;
+}
+
 static mpath_status_t prices_begin(mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
 {
     uint64_t fragment = load->largest_bytes < pairs->min_fragment_bytes ? load->largest_bytes
                                                                         : pairs->min_fragment_bytes;
 
+    if (pairs->is_cut) {
+        return cut_begin(pairs, fragment);
+    }
     if (pairs->prices == NULL) {
         mpath_status_t status = make_prices(pairs);
 
@@ -392,47 +537,83 @@ mpath_status_t mpath_pairs_price(mpath_pairs_t *pairs, int rank, const mpath_pai
 
 size_t mpath_pairs_entry_bytes(const mpath_pairs_t *pairs)
 {
-    return mpath_prices_entry_bytes(pairs->prices);
+    return pairs->is_cut ? sizeof(uint32_t) : mpath_prices_entry_bytes(pairs->prices);
 }
 
 int mpath_pairs_say(const mpath_pairs_t *pairs, int rank, mpath_prices_terms_t *terms, mpath_prices_entry_t *entry)
 {
     terms->static_ns = pairs->static_ns;
-    return mpath_prices_say(pairs->prices, node_of(pairs, rank), pairs->sums, pairs->sums + pairs->num_nodes, terms,
-                            entry);
+    return node_say(pairs, node_of(pairs, rank), pairs->sums, pairs->sums + pairs->num_nodes, terms, entry);
 }
 
 int mpath_pairs_hear(mpath_pairs_t *pairs, const mpath_prices_terms_t *most, const void *entries, size_t count)
 {
+    if (pairs->is_cut) {
+        cut_hear(pairs, most);
+        return 0;
+    }
     return mpath_prices_hear(pairs->prices, most, entries, count);
 }
 
 void mpath_pairs_priced(const mpath_pairs_t *pairs, mpath_pairs_load_t *load)
 {
-    load->terms = *mpath_prices_found(pairs->prices);
+    load->terms = pairs->is_cut ? pairs->cut : *mpath_prices_found(pairs->prices);
+}
+
+/* The part of `total` bytes that each rail is to have of what one node sends to another. */
+static void find_parts(const mpath_pairs_t *pairs, int from, int to, uint64_t total, uint64_t *part)
+{
+    uint64_t count = (uint64_t)pairs->num_rails, turn = (uint64_t)(from + to), weights[MPATH_MAX_NICS + 1];
+    const uint64_t *before = pairs->before_bps;
+
+    if (!pairs->is_alike) {
+        mpath_prices_split(pairs->prices, from, to, weights);
+        before = weights;
+    }
+    for (uint64_t rail = 0; rail < count; rail++) {
+        /* the odd bytes of different pairs of nodes go to different rails */
+        part[rail] = pairs->is_even && pairs->is_alike ? total / count + ((rail + turn) % count < total % count)
+                                                       : part_of(total, before[rail + 1], before[count]) -
+                                                             part_of(total, before[rail], before[count]);
+    }
+}
+
+/* The part of each NIC of a node at its cut. */
+static void find_cut_parts(const mpath_pairs_t *pairs, int node, uint64_t total, uint64_t *part)
+{
+    uint64_t all_bps = 0, before_bps = 0, before = 0;
+
+    for (mpath_nic_set_t rails = pairs->has[node]; rails != 0; rails &= rails - 1) {
+        all_bps += pairs->rail_bps[mpath_nic_first(rails)];
+    }
+    for (mpath_nic_set_t rails = pairs->has[node]; rails != 0; rails &= rails - 1) {
+        int rail = mpath_nic_first(rails);
+        uint64_t end;
+
+        before_bps += pairs->rail_bps[rail];
+        end        = part_of(total, before_bps, all_bps);
+        part[rail] = end - before;
+        before     = end;
+    }
+}
+
+static uint32_t dither_of(int from, int to)
+{
+    return (uint32_t)(from + to) * GOLDEN + (1u << 31);
 }
 
 /* The block's sums by static rail are there. */
 static void block_divide(const mpath_pairs_t *pairs, int from, int to, block_t *block)
 {
-    uint64_t total = 0, over = 0, room = 0, count = (uint64_t)pairs->num_rails, turn = (uint64_t)(from + to);
-    uint64_t weights[MPATH_MAX_NICS + 1];
-    const uint64_t *before = pairs->before_bps;
+    uint64_t total = 0, over = 0, room = 0, parts[MPATH_MAX_NICS];
     int rail;
 
     for (rail = 0; rail < pairs->num_rails; rail++) {
         total += block->on[rail];
     }
-    if (!pairs->is_alike) {
-        mpath_prices_split(pairs->prices, from, to, weights);
-        before = weights;
-    }
+    find_parts(pairs, from, to, total, parts);
     for (rail = 0; rail < pairs->num_rails; rail++) {
-        /* the odd bytes of different pairs of nodes go to different rails */
-        uint64_t part = pairs->is_even && pairs->is_alike
-                            ? total / count + (((uint64_t)rail + turn) % count < total % count)
-                            : part_of(total, before[rail + 1], before[count]) -
-                                  part_of(total, before[rail], before[count]);
+        uint64_t part = parts[rail];
 
         block->keep[rail]    = block->on[rail] < part ? block->on[rail] : part;
         block->over_at[rail] = over;
@@ -441,7 +622,7 @@ static void block_divide(const mpath_pairs_t *pairs, int from, int to, block_t *
         block->room_end[rail] = room;
     }
     block->moves  = over > 0;
-    block->dither = (uint32_t)turn * GOLDEN + (1u << 31);
+    block->dither = dither_of(from, to);
 }
 
 /* Number of the path over a rail, of those between two nodes: the static one is the first, the others follow in order. */
@@ -476,45 +657,58 @@ typedef struct cutter {
     uint32_t pieces;
 } cutter_t;
 
-static void piece_add(cutter_t *cutter, int rail, uint64_t end)
+static void piece_add_path(cutter_t *cutter, int path, uint64_t end)
 {
     mpath_plan_t *plan = cutter->plan;
-    int path           = path_of(cutter->rails, cutter->rail, rail);
 
     mpath_plan_append(plan, cutter->source, cutter->destination, path, cutter->done, end - cutter->done);
     plan->flows[plan->num_flows - 1].number = ((uint32_t)cutter->source * (uint32_t)cutter->pairs->num_ranks +
                                                (uint32_t)cutter->destination) *
-                                                  (uint32_t)cutter->pairs->num_rails +
-                                              cutter->pieces; /* as many as rails at most */
+                                                  (uint32_t)cutter->pairs->pieces +
+                                              cutter->pieces;
     cutter->pieces++;
     cutter->done = end;
 }
 
-/* Whether the point at which this block looks at `bytes` lies in the first `part` of them. */
-static int is_before(const block_t *block, uint64_t bytes, uint64_t part)
+static void piece_add(cutter_t *cutter, int rail, uint64_t end)
 {
-    return (mpath_u128_t)bytes * block->dither < (mpath_u128_t)part << DITHER_BITS;
+    piece_add_path(cutter, path_of(cutter->rails, cutter->rail, rail), end);
+}
+
+/* Whether the point at which this block looks at `bytes` lies in the first `part` of them. */
+static int is_before(uint32_t dither, uint64_t bytes, uint64_t part)
+{
+    return (mpath_u128_t)bytes * dither < (mpath_u128_t)part << DITHER_BITS;
 }
 
 /*
- * The pair's bytes up to `end` are this rail's, those before `done` are placed. Where one side of the cut would be smaller
- * than a fragment it is one fragment or nothing; what is smaller than two is not cut. Returns nonzero when all is placed.
+ * The pair's bytes up to `end` are some route's, those before `done` are placed. Where one side of the cut would be smaller
+ * than a fragment it is one fragment or nothing; what is smaller than two is not cut. Returns where the cut is.
  */
-static int cut(const mpath_pairs_t *pairs, const block_t *block, cutter_t *cutter, int rail, uint64_t end)
+static uint64_t cut_at(const mpath_pairs_t *pairs, uint32_t dither, const cutter_t *cutter, uint64_t end)
 {
     uint64_t least = pairs->min_fragment_bytes, done = cutter->done, left = cutter->bytes - done;
 
     if (end <= done) {
-        return 0;
+        return done;
     }
     if (end < cutter->bytes && left / 2 < least) {
-        end = is_before(block, left, end - done) ? cutter->bytes : done;
-    } else if (end - done < least && end < cutter->bytes) {
-        end = is_before(block, least, end - done) ? done + least : done;
-    } else if (end < cutter->bytes && cutter->bytes - end < least) {
-        end = is_before(block, least, least - (cutter->bytes - end)) ? cutter->bytes : cutter->bytes - least;
+        return is_before(dither, left, end - done) ? cutter->bytes : done;
     }
-    if (end > done) {
+    if (end - done < least && end < cutter->bytes) {
+        return is_before(dither, least, end - done) ? done + least : done;
+    }
+    if (end < cutter->bytes && cutter->bytes - end < least) {
+        return is_before(dither, least, least - (cutter->bytes - end)) ? cutter->bytes : cutter->bytes - least;
+    }
+    return end;
+}
+
+/* The bytes up to `end` are this rail's. Returns nonzero when all is placed. */
+static int cut(const mpath_pairs_t *pairs, const block_t *block, cutter_t *cutter, int rail, uint64_t end)
+{
+    end = cut_at(pairs, block->dither, cutter, end);
+    if (end > cutter->done) {
         piece_add(cutter, rail, end);
     }
     return cutter->done == cutter->bytes;
@@ -581,6 +775,153 @@ static uint64_t table_sum(const table_t *table, int source, int place, const int
     return sum;
 }
 
+/* Blocks whose routes may cross. */
+
+/* Where a route stands among those of two nodes: matched ones, then crossing ones; see topo/paths.c. */
+static int arc_position(const mpath_spine_block_t *block, mpath_arc_t arc)
+{
+    mpath_nic_set_t both = block->from & block->to, out = mpath_nic_bit(arc.out);
+    int num_both = mpath_nic_count(both), num_to = mpath_nic_count(block->to), position = num_both;
+
+    if (arc.out == arc.in) {
+        return mpath_nic_count(both & mpath_nics_below(arc.out));
+    }
+    position += mpath_nic_count(block->from & mpath_nics_below(arc.out)) * num_to -
+                mpath_nic_count(both & mpath_nics_below(arc.out)) * num_both;
+    return position + mpath_nic_count(block->to & mpath_nics_below(arc.in)) -
+           ((both & out) != 0 ? mpath_nic_count(both & mpath_nics_below(arc.in)) : 0);
+}
+
+/* Number of its path: the static route goes first, which is among the others, or between rails that both nodes have. */
+static int arc_path(const mpath_spine_block_t *block, mpath_arc_t first, mpath_arc_t arc)
+{
+    mpath_nic_set_t both = block->from & block->to;
+    int position         = arc_position(block, arc);
+    int is_extra         = first.out != first.in && (both & mpath_nic_bit(first.out)) != 0 &&
+                   (both & mpath_nic_bit(first.in)) != 0;
+
+    return mpath_arc_is(arc, first) ? 0 : is_extra || position < arc_position(block, first) ? position + 1 : position;
+}
+
+/* The pieces of a pair whose bytes begin at `at` among those of its static route. */
+static void arc_pair_place(const mpath_pairs_t *pairs, const mpath_spine_block_t *block, uint32_t dither,
+                           mpath_arc_t first, uint64_t at, cutter_t *cutter)
+{
+    const mpath_spine_cell_t *cell = &block->cells[first.out * block->num_rails + first.in];
+    const mpath_arc_t of_cell[]    = {first, {first.out, first.out}, {first.in, first.in}};
+    const uint64_t ends[]          = {cell->keep, cell->out_end, cell->in_end};
+    uint64_t end, line;
+
+    for (int i = 0; i < 3 && cutter->done < cutter->bytes; i++) {
+        if (ends[i] > at && ends[i] > (i > 0 ? ends[i - 1] : 0)) {
+            end = ends[i] - at < cutter->bytes ? ends[i] - at : cutter->bytes;
+            end = cut_at(pairs, dither, cutter, end);
+            if (end > cutter->done) {
+                piece_add_path(cutter, arc_path(block, first, of_cell[i]), end);
+            }
+        }
+    }
+    /* byte x of the pair is byte line + at + x - cell->in_end of all on the line */
+    line = cell->line_at;
+    for (int i = 0; i < block->num_arcs && cutter->done < cutter->bytes; i++) {
+        if (block->arc_end[i] > line && block->arc_end[i] - line + cell->in_end > at) {
+            end = block->arc_end[i] - line + cell->in_end - at;
+            end = cut_at(pairs, dither, cutter, end < cutter->bytes ? end : cutter->bytes);
+            if (end > cutter->done) {
+                piece_add_path(cutter, arc_path(block, first, block->arcs[i]), end);
+            }
+        }
+    }
+}
+
+static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, int from, int to,
+                             mpath_spine_block_t *block)
+{
+    const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
+    int num_sources       = pairs->first_on[from + 1] - pairs->first_on[from];
+    int num_destinations  = pairs->first_on[to + 1] - pairs->first_on[to];
+    mpath_nic_set_t rails = pairs->has[from] & pairs->has[to];
+    uint64_t total        = 0;
+
+    mpath_spine_begin(block, pairs->num_rails, pairs->has[from], pairs->has[to]);
+    for (int i = 0; i < num_sources; i++) {
+        int rail = pairs->affine ? -1 : rail_of_source(pairs, rails, sources[i]);
+
+        if (rail >= 0) {
+            uint64_t sum = table_sum(table, sources[i], i, destinations, 0, num_destinations);
+
+            mpath_spine_cell(block, (mpath_arc_t){(int8_t)rail, (int8_t)rail})->bytes += sum;
+            total += sum;
+        }
+        for (int k = 0; k < num_destinations && rail < 0; k++) {
+            uint64_t bytes = table_bytes(table, sources[i], i, destinations[k], k);
+
+            if (bytes > 0) {
+                mpath_spine_cell(block, static_arc(pairs, from, to, sources[i], destinations[k]))->bytes += bytes;
+                total += bytes;
+            }
+        }
+    }
+    if (pairs->is_cut) {
+        find_cut_parts(pairs, from, total, block->out);
+        find_cut_parts(pairs, to, total, block->in);
+    } else {
+        find_parts(pairs, from, to, total, block->out);
+        memcpy(block->in, block->out, sizeof(block->in));
+    }
+    mpath_spine_divide(block);
+}
+
+/* As block_place(). */
+static void arc_block_place(const mpath_pairs_t *pairs, const table_t *table, int from, int to, int moves, int only,
+                            mpath_plan_t *plan)
+{
+    const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
+    int num_sources       = pairs->first_on[from + 1] - pairs->first_on[from];
+    int num_destinations  = pairs->first_on[to + 1] - pairs->first_on[to];
+    mpath_nic_set_t rails = pairs->has[from] & pairs->has[to];
+    uint64_t at[MPATH_SPINE_CELLS];
+    mpath_spine_block_t block;
+
+    block.moves = 0;
+    if (moves) {
+        memset(at, 0, (size_t)pairs->num_rails * (size_t)pairs->num_rails * sizeof(*at));
+        arc_block_divide(pairs, table, from, to, &block);
+    }
+    for (int i = 0; i < num_sources; i++) {
+        int rail = pairs->affine ? -1 : rail_of_source(pairs, rails, sources[i]);
+
+        for (int k = 0; k < num_destinations; k++) {
+            cutter_t cutter   = {.pairs       = pairs,
+                                 .plan        = plan,
+                                 .source      = sources[i],
+                                 .destination = destinations[k],
+                                 .bytes       = table_bytes(table, sources[i], i, destinations[k], k)};
+            int concerns      = only < 0 || sources[i] == only || destinations[k] == only;
+            mpath_arc_t first = {(int8_t)rail, (int8_t)rail};
+            uint64_t *begin;
+
+            if (cutter.bytes == 0) {
+                continue;
+            }
+            if (!moves || !block.moves) {
+                if (concerns) {
+                    piece_add_path(&cutter, 0, cutter.bytes);
+                }
+                continue;
+            }
+            if (rail < 0) {
+                first = static_arc(pairs, from, to, sources[i], destinations[k]);
+            }
+            begin = &at[first.out * pairs->num_rails + first.in];
+            if (concerns) {
+                arc_pair_place(pairs, &block, dither_of(from, to), first, *begin, &cutter);
+            }
+            *begin += cutter.bytes;
+        }
+    }
+}
+
 /* The division of the block from one node to another one. Room for the flows is there. `only` -1: of all ranks. */
 static void block_place(const mpath_pairs_t *pairs, const table_t *table, int from, int to, int moves, int only,
                         mpath_plan_t *plan)
@@ -592,6 +933,10 @@ static void block_place(const mpath_pairs_t *pairs, const table_t *table, int fr
     uint64_t at[MPATH_MAX_NICS] = {0};
     block_t block               = {.moves = 0};
 
+    if (pairs->crosses) {
+        arc_block_place(pairs, table, from, to, moves, only, plan);
+        return;
+    }
     for (int i = 0; i < num_sources && moves; i++) {
         int rail = rail_of_source(pairs, rails, sources[i]);
 
@@ -896,6 +1241,14 @@ static size_t count_pairs(const uint64_t *bytes, size_t count)
  */
 static size_t flows_room(const mpath_pairs_t *pairs, size_t num_pairs, size_t num_blocks)
 {
+    size_t arcs = (size_t)pairs->pieces;
+
+    if (pairs->crosses) {
+        /* three ends of the parts of each static route, or of each pair, and those of the line twice */
+        size_t cells = 3 * num_blocks * (size_t)pairs->num_rails * (size_t)pairs->num_rails;
+
+        return num_pairs + (cells < 3 * num_pairs ? cells : 3 * num_pairs) + num_blocks * 2 * arcs;
+    }
     return num_pairs + 2 * num_blocks * (size_t)pairs->num_rails;
 }
 
@@ -981,6 +1334,39 @@ uint64_t mpath_pairs_balance(int rank, const mpath_plan_t *part)
     return sum;
 }
 
+/* The number of the rail of a node's NIC among those in use. */
+static int8_t rail_number(const mpath_pairs_t *pairs, int node, int nic)
+{
+    int8_t rail = 0;
+
+    while (pairs->rails[rail] != mpath_topo_machine(pairs->topo, node)->nics[nic].rail) {
+        rail++;
+    }
+    return rail;
+}
+
+/* The rails of a flow between two nodes. */
+static mpath_arc_t flow_arc(const mpath_pairs_t *pairs, const mpath_flow_t *flow)
+{
+    mpath_arc_t arc = {0, 0};
+    mpath_path_t path;
+
+    if (!pairs->crosses) {
+        arc.out = (int8_t)rail_of(rails_between(pairs, flow->source, flow->destination),
+                                  mpath_pairs_static_rail(pairs, flow->source, flow->destination), flow->path);
+        arc.in  = arc.out;
+        return arc;
+    }
+    mpath_topo_path(pairs->topo, flow->source, flow->destination, flow->path, &path);
+    for (int i = 0; i < path.num_hops; i++) {
+        if (path.hops[i].lane == MPATH_LANE_RAIL) {
+            arc.out = rail_number(pairs, node_of(pairs, flow->source), path.hops[i].nic_from);
+            arc.in  = rail_number(pairs, node_of(pairs, flow->destination), path.hops[i].nic_to);
+        }
+    }
+    return arc;
+}
+
 void mpath_pairs_share(const mpath_pairs_t *pairs, int rank, const mpath_plan_t *part, uint64_t *share)
 {
     memset(share, 0, 2 * (size_t)pairs->num_rails * sizeof(*share));
@@ -989,10 +1375,9 @@ void mpath_pairs_share(const mpath_pairs_t *pairs, int rank, const mpath_plan_t 
 
         if ((flow->source == rank || flow->destination == rank) &&
             node_of(pairs, flow->source) != node_of(pairs, flow->destination)) {
-            int rail = rail_of(rails_between(pairs, flow->source, flow->destination),
-                               mpath_pairs_static_rail(pairs, flow->source, flow->destination), flow->path);
+            mpath_arc_t arc = flow_arc(pairs, flow);
 
-            share[(flow->source == rank ? 0 : pairs->num_rails) + rail] += flow->bytes;
+            share[flow->source == rank ? arc.out : pairs->num_rails + arc.in] += flow->bytes;
         }
     }
 }
@@ -1034,7 +1419,8 @@ static void whole_load(const mpath_pairs_t *pairs, const uint64_t *demand, uint6
     memset(load, 0, sizeof(*load));
     for (int source = 0; source < pairs->num_ranks; source++) {
         for (int destination = 0; destination < pairs->num_ranks; destination++, demand++) {
-            int from = node_of(pairs, source), to = node_of(pairs, destination), rail;
+            int from = node_of(pairs, source), to = node_of(pairs, destination);
+            mpath_arc_t arc;
 
             if (*demand == 0 || source == destination) {
                 continue;
@@ -1044,11 +1430,11 @@ static void whole_load(const mpath_pairs_t *pairs, const uint64_t *demand, uint6
             if (from == to) {
                 continue;
             }
-            rail = mpath_pairs_static_rail(pairs, source, destination);
+            arc = static_arc(pairs, from, to, source, destination);
             node_bytes[from][0] += *demand;
             node_bytes[to][1] += *demand;
-            nic_bytes[from * pairs->num_rails + rail][0] += *demand;
-            nic_bytes[to * pairs->num_rails + rail][1] += *demand;
+            nic_bytes[from * pairs->num_rails + arc.out][0] += *demand;
+            nic_bytes[to * pairs->num_rails + arc.in][1] += *demand;
             between[(size_t)from * nodes + (size_t)to] += *demand;
             between[((size_t)to + nodes) * nodes + (size_t)from] += *demand;
         }
@@ -1098,7 +1484,7 @@ static mpath_status_t whole_price(mpath_pairs_t *pairs, uint64_t (*nic_bytes)[2]
     if (status != MPATH_OK) {
         return status;
     }
-    bytes   = mpath_prices_entry_bytes(pairs->prices);
+    bytes   = mpath_pairs_entry_bytes(pairs);
     entries = malloc(nodes * bytes);
     if (entries == NULL) {
         return MPATH_ERR_NO_MEMORY;
@@ -1111,15 +1497,14 @@ static mpath_status_t whole_price(mpath_pairs_t *pairs, uint64_t (*nic_bytes)[2]
             mpath_prices_terms_t terms = {.static_ns = whole_static_ns(pairs, (int)node, nic_bytes)};
             mpath_prices_entry_t entry;
 
-            if (mpath_prices_say(pairs->prices, (int)node, between + node * nodes, between + (nodes + node) * nodes,
-                                 &terms, &entry)) {
+            if (node_say(pairs, (int)node, between + node * nodes, between + (nodes + node) * nodes, &terms, &entry)) {
                 memcpy(entries + count++ * bytes, &entry, bytes);
             }
             most.bound_ns  = larger(most.bound_ns, terms.bound_ns);
             most.split_ns  = larger(most.split_ns, terms.split_ns);
             most.static_ns = larger(most.static_ns, terms.static_ns);
         }
-        goes_on = mpath_prices_hear(pairs->prices, &most, entries, count);
+        goes_on = mpath_pairs_hear(pairs, &most, entries, count);
     }
     mpath_pairs_priced(pairs, load);
     free(entries);

@@ -11,7 +11,7 @@
  * pairs of nodes (Weyl; Knuth, TAOCP 3, 6.4). A NIC is never above its part by four fragments for each other node.
  *
  * A rail keeps what its static routes bring, up to its part; the pairs are taken in the order of their ranks, and only what
- * is above that moves to the rails that have less. Where the NIC with most on static routes is within 1 % of the bound, or
+ * is above that moves to the rails that have less. Where static routes, or others, go from one rail to another, plan/spine.h says what stays there. Where the NIC with most on static routes is within 1 % of the bound, or
  * within a fragment of it, nothing moves at all.
  *
  * Integers only; both ends of a flow have the same number for it.
@@ -30,16 +30,21 @@
 typedef struct mpath_pairs mpath_pairs_t;
 
 /*
- * MPATH_DECLINED where there is no such plan: static routes or others go from one rail to another, two nodes have no rail in common, nodes
- * that are not alike have GPUs, or ranks are too many for flows to have numbers of 32 bits: 16384 with 16 rails. `topo` outlives it.
+ * MPATH_DECLINED where there is no such plan: two nodes have no rail in common, nodes that are not alike have GPUs, ranks are too many for flows
+ * to have numbers of 32 bits: 16384 with 16 rails; or routes go from one rail to another, and some nodes lack rails that have several rates on
+ * others, or rails are more than 16. `topo` outlives it.
  */
 mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p);
 void mpath_pairs_destroy(mpath_pairs_t *pairs);
 
 const mpath_topo_t *mpath_pairs_topo(const mpath_pairs_t *pairs);
 int mpath_pairs_num_rails(const mpath_pairs_t *pairs);
-/* The rail of path 0 between ranks of two nodes, counted among those in use; see topo/topo.h. */
+/*
+ * The rail of path 0 between ranks of two nodes by which it leaves, and that by which it arrives, which is another one over a spine; counted
+ * among those in use; see topo/topo.h.
+ */
 int mpath_pairs_static_rail(const mpath_pairs_t *pairs, int source, int destination);
+int mpath_pairs_static_rail_in(const mpath_pairs_t *pairs, int source, int destination);
 /* All nodes have the same rails. If they have not, mpath_pairs_price() goes before what needs a load but mpath_pairs_plan() of a call before. */
 int mpath_pairs_is_alike(const mpath_pairs_t *pairs);
 

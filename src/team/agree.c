@@ -622,7 +622,7 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
                     left->received_away += bytes;
                     left_meet(team, left, other);
                     if (routes != NULL) {
-                        left_cross(team, left, mpath_pairs_static_rail(routes, other, me), 0, bytes);
+                        left_cross(team, left, mpath_pairs_static_rail_in(routes, other, me), 0, bytes);
                     }
                 }
             }

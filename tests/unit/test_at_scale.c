@@ -189,13 +189,14 @@ static void loads_are_those_of_whole_plans(void **state)
     (void)state;
     for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++) {
         for (int kind = 0; kind < KINDS; kind++) {
-            for (int affine = 0; affine < 2; affine++) {
+            for (int affine = 0; affine < 3; affine++) {
                 plan_input_t input;
                 const char *name;
 
                 input_init(&input, shapes[shape].nodes, shapes[shape].local,
                            affine ? MPATH_REACH_AFFINE : MPATH_REACH_ALL);
-                name = input_set(&input, kind);
+                input.topo_params.fabric = affine == 2 ? MPATH_FABRIC_SPINE : 0;
+                name                     = input_set(&input, kind);
                 check_demand(&input, name, 5);
             }
         }

@@ -10,12 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CASES 400     /* of nodes that are alike, */
-#define UNLIKE 400    /* and then of others */
+#define CASES 400  /* of nodes that are alike, */
+#define UNLIKE 400 /* and then of others, */
+#define SPINE 600  /* and of both on a spine */
+#define ALL_CASES (CASES + UNLIKE + SPINE)
 #define LP_CASES 1200 /* of test_plan_lp */
 #define NODES 16      /* at most */
 #define GAP_PERCENT 1
-#define LOSS 3 /* fragments that 1 % has to be for whole fragments not to matter */
+#define RELAYED_PERCENT 15 /* on a spine */
+#define LOSS 3             /* fragments that 1 % has to be for whole fragments not to matter */
 
 /* NICs of up to a third of the nodes are lost or slow, one or two of each; 0: then two nodes have no rail in common. */
 static int spoil(plan_case_t *c, int nodes, int nics, uint64_t *state, const mpath_place_t *places, int num_ranks)
@@ -60,6 +63,7 @@ static void draw(plan_case_t *c, uint64_t seed)
     int nodes = 2 + (int)(plan_case_random(&state) % 11), nics = 1 + (int)(plan_case_random(&state) % 8);
     int per_node = 1 + (int)(plan_case_random(&state) % 8), mixed = plan_case_random(&state) % 3 == 0;
     int homeless = plan_case_random(&state) % 4 == 0, uneven = seed % 3 == 2, num_ranks = nodes * per_node, kind;
+    int spine = seed >= CASES + UNLIKE, alike = spine ? seed % 2 == 0 : seed < CASES;
     mpath_place_t *places = calloc((size_t)num_ranks, sizeof(*places));
 
     assert_non_null(places);
@@ -72,6 +76,7 @@ static void draw(plan_case_t *c, uint64_t seed)
         }
     }
     c->params.access = plan_case_random(&state) % 3 == 0 ? MPATH_REACH_AFFINE : MPATH_REACH_ALL;
+    c->params.fabric = spine ? MPATH_FABRIC_SPINE : 0;
     for (int rank = 0; rank < num_ranks; rank++) {
         int local = mixed ? rank / nodes : rank % per_node;
 
@@ -80,7 +85,7 @@ static void draw(plan_case_t *c, uint64_t seed)
             places[rank].nic = -1;
         }
     }
-    if (seed < CASES || !spoil(c, nodes, nics, &state, places, num_ranks)) {
+    if (alike || !spoil(c, nodes, nics, &state, places, num_ranks)) {
         assert_int_equal(mpath_topo_create(c->machines, nodes, places, num_ranks, &c->params, &c->topo), MPATH_OK);
     }
     free(places);
@@ -89,9 +94,10 @@ static void draw(plan_case_t *c, uint64_t seed)
     kind  = (int)(plan_case_random(&state) % 5);
     bytes = (8 + plan_case_random(&state) % 57) * MIB;
     plan_case_draw_demand(c, &state, num_ranks, kind, plan_case_random(&state) % 4 == 0 ? bytes / 64 : bytes);
-    snprintf(c->text, sizeof(c->text), "seed %llu: %d nodes x %d ranks x %d %sNICs, access %d, %s%s, demand %d",
+    snprintf(c->text, sizeof(c->text), "seed %llu: %d nodes x %d ranks x %d %sNICs, access %d, %s%s%s, demand %d",
              (unsigned long long)seed, nodes, per_node, nics, uneven ? "uneven " : "", (int)c->params.access,
-             mixed ? "mixed" : "in order", mpath_topo_rails_match(c->topo) ? "" : ", unlike", kind);
+             mixed ? "mixed" : "in order", mpath_topo_rails_match(c->topo) ? "" : ", unlike", spine ? ", spine" : "",
+             kind);
 }
 
 static mpath_plan_t *plan_of(const plan_case_t *c, mpath_policy_t policy, uint64_t fragment)
@@ -332,7 +338,7 @@ static void every_rank_finds_its_part(void **state)
     nodes_t nodes;
 
     (void)state;
-    for (uint64_t seed = 0; seed < CASES + UNLIKE; seed++) {
+    for (uint64_t seed = 0; seed < ALL_CASES; seed++) {
         draw(&c, seed);
         whole = plan_of(&c, MPATH_POLICY_PAIRS, FRAGMENT);
         load  = job_load(&c);
@@ -392,10 +398,14 @@ static void nics_are_as_even_as_promised(void **state)
     plan_case_t c;
 
     (void)state;
-    for (uint64_t seed = 0; seed < CASES; seed++) {
+    for (uint64_t seed = 0; seed < ALL_CASES; seed++) {
         static const uint64_t fragments[] = {1, 1000, FRAGMENT};
 
         draw(&c, seed);
+        if (!mpath_topo_rails_match(c.topo)) {
+            plan_case_release(&c);
+            continue;
+        }
         for (int i = 0; i < 3; i++) {
             mpath_plan_t *plan = plan_of(&c, MPATH_POLICY_PAIRS, fragments[i]);
 
@@ -410,7 +420,20 @@ static void nics_are_as_even_as_promised(void **state)
 typedef struct quality {
     int compared, worse;
     double worst, worst_bytewise;
+    double relayed, relayed_whole, shipped; /* bytes */
 } quality_t;
+
+static double shipped_by(const mpath_plan_t *plan)
+{
+    double sum = 0;
+    size_t count;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)flows[i].bytes;
+    }
+    return sum;
+}
 
 /* Against the plan of the whole. Where the memory of nodes decides there is none by pairs that is as good. */
 static void compare(const plan_case_t *c, quality_t *quality)
@@ -424,13 +447,16 @@ static void compare(const plan_case_t *c, quality_t *quality)
         fragment_ns = FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, bottleneck)->capacity_bps;
         gap         = (double)mpath_plan_z_ns(plan) / z - 1;
         quality->compared++;
+        quality->relayed += (double)mpath_plan_relayed_bytes(plan);
+        quality->relayed_whole += (double)mpath_plan_relayed_bytes(whole);
+        quality->shipped += shipped_by(plan);
         quality->worst_bytewise = bytes_z / z - 1 > quality->worst_bytewise ? bytes_z / z - 1 : quality->worst_bytewise;
         if (z * GAP_PERCENT / 100 >= LOSS * fragment_ns) {
             quality->worst = gap > quality->worst ? gap : quality->worst;
             is_worse       = gap > GAP_PERCENT / 100.0;
         }
-        if (gap > GAP_PERCENT / 100.0 && z * GAP_PERCENT / 100 >= LOSS * fragment_ns) {
-            print_message("%s: %.4f of the whole plan's Z\n", c->text, 1 + gap);
+        if (is_worse || bytes_z / z - 1 > (GAP_PERCENT + 0.1) / 100.0) {
+            print_message("%s: %.4f of the whole plan's Z, %.4f in single bytes\n", c->text, 1 + gap, bytes_z / z);
         }
         quality->worse += is_worse || bytes_z / z - 1 > (GAP_PERCENT + 0.1) / 100.0;
     }
@@ -442,31 +468,58 @@ static void compare(const plan_case_t *c, quality_t *quality)
 /* `most`: so many may be further away than 1 %. */
 static void tell(const quality_t *quality, const char *what, int most)
 {
-    print_message("%d %s: Z at most %.4f %% above the whole plan's, %.4f %% in single bytes, %d by more than 1 %%\n",
-                  quality->compared, what, quality->worst * 100, quality->worst_bytewise * 100, quality->worse);
+    print_message("%d %s: Z at most %.4f %% above the whole plan's, %.4f %% in single bytes, %d by more than 1 %%; "
+                  "relayed %.2f and %.2f of 100 bytes\n",
+                  quality->compared, what, quality->worst * 100, quality->worst_bytewise * 100, quality->worse,
+                  100 * quality->relayed / quality->shipped, 100 * quality->relayed_whole / quality->shipped);
     assert_in_range(quality->worse, 0, most);
+}
+
+/* 0: all nodes are alike; 1: NICs are lost; 2: some have other rates. */
+static int spine_kind(const plan_case_t *c)
+{
+    for (int node = 0; node < c->num_nodes; node++) {
+        for (int nic = 0; nic < c->num_nics; nic++) {
+            if (!c->machines[node].nics[nic].up) {
+                return 1;
+            }
+        }
+    }
+    return mpath_topo_rails_match(c->topo) ? 0 : 2;
 }
 
 static void as_good_as_the_whole(void **state)
 {
-    quality_t quality = {0}, unlike = {0};
+    quality_t quality = {0}, unlike = {0}, spine[3] = {{0}};
     plan_case_t c;
 
     (void)state;
-    for (uint64_t seed = 0; seed < CASES + UNLIKE; seed++) {
+    for (uint64_t seed = 0; seed < ALL_CASES; seed++) {
         draw(&c, seed);
-        compare(&c, mpath_topo_rails_match(c.topo) ? &quality : &unlike);
+        compare(&c, seed >= CASES + UNLIKE           ? &spine[spine_kind(&c)]
+                    : mpath_topo_rails_match(c.topo) ? &quality
+                                                     : &unlike);
         plan_case_release(&c);
     }
     tell(&quality, "random clusters", 0);
     tell(&unlike, "random clusters of unlike nodes", 0);
+    tell(&spine[0], "random clusters on a spine", 0);
+    tell(&spine[1], "random clusters of unlike nodes on a spine, NICs lost", 0);
+    tell(&spine[2], "random clusters of unlike nodes on a spine, other rates", spine[2].compared / 100);
+    for (int kind = 0; kind < 3; kind++) {
+        /* 17 to 27 % if nothing stayed on static routes that cross rails which both nodes have */
+        assert_true(spine[kind].relayed < RELAYED_PERCENT / 100.0 * spine[kind].shipped);
+        spine[kind] = (quality_t){0};
+    }
     quality = unlike = (quality_t){0};
     for (uint64_t seed = 0; seed < LP_CASES; seed++) {
         mpath_pairs_t *pairs;
 
         plan_case_draw(&c, seed, 20);
         if (mpath_pairs_create(c.topo, FRAGMENT, &pairs) == MPATH_OK) {
-            compare(&c, mpath_pairs_is_alike(pairs) ? &quality : &unlike);
+            compare(&c, (c.params.fabric & MPATH_FABRIC_SPINE) != 0 ? &spine[spine_kind(&c)]
+                        : mpath_pairs_is_alike(pairs)               ? &quality
+                                                                    : &unlike);
             mpath_pairs_destroy(pairs);
         }
         plan_case_release(&c);
@@ -474,6 +527,10 @@ static void as_good_as_the_whole(void **state)
     tell(&quality, "of the linear programs' clusters", 0);
     /* two to four nodes with other rates on each NIC and few pairs: prices of rails that a pair is not to use have no end */
     tell(&unlike, "of the linear programs' clusters of unlike nodes", unlike.compared / 40);
+    tell(&spine[0], "of the linear programs' clusters on a spine", 0);
+    tell(&spine[1], "of the linear programs' clusters of unlike nodes on a spine, NICs lost", 0);
+    /* the same, and routes from a rail that is fast on one node to one that is fast on the other are static or not there */
+    tell(&spine[2], "of the linear programs' clusters of unlike nodes on a spine, other rates", spine[2].compared / 20);
 }
 
 int main(void)

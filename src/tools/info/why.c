@@ -120,15 +120,13 @@ static void question_on_device(mpath_question_t *question, const mpath_peer_rate
 /* As jobs do, whose topology for host memory has no GPUs. */
 static int is_by_pairs(const mpath_topo_t *topo)
 {
-    const mpath_topo_params_t *params = mpath_topo_params(topo);
-    int is_affine_on_spine = params->access == MPATH_REACH_AFFINE && (params->fabric & MPATH_FABRIC_SPINE) != 0;
     mpath_pairs_t *pairs;
 
     if (mpath_topo_num_ranks(topo) <= MPATH_PARTS_WHOLE_RANKS || mpath_topo_num_nodes(topo) == 1) {
         return 0;
     }
     if (mpath_topo_rails_alike(topo)) {
-        return !is_affine_on_spine;
+        return 1;
     }
     if (mpath_pairs_create(topo, 1, &pairs) != MPATH_OK) {
         return 0;

@@ -109,7 +109,7 @@ static mpath_status_t work_init(work_t *work, const mpath_topo_t *topo, const pl
         (status == MPATH_OK && (!mpath_pairs_is_alike(work->pairs) || !work_is_regular(work)))) {
         mpath_error(
             "plan: %zu ranks on %zu nodes: plans are made by pairs of nodes here, which is for ranks in host memory in the "
-            "order of their nodes, as many on each, and nodes with the same rails and no spine",
+            "order of their nodes, as many on each, and nodes with the same rails",
             ranks, nodes);
         return MPATH_ERR_UNSUPPORTED;
     }
@@ -179,7 +179,7 @@ static void traffic_add(const work_t *work, int source, int destination, int ind
 static void work_survey_pair(work_t *work, int source, int destination, uint64_t bytes)
 {
     size_t from = (size_t)node_of(work, source), to = (size_t)node_of(work, destination);
-    size_t rails = (size_t)mpath_pairs_num_rails(work->pairs), rail;
+    size_t rails = (size_t)mpath_pairs_num_rails(work->pairs), out, in;
 
     work->bytes += (double)bytes;
     work->load.largest_bytes = bytes > work->load.largest_bytes ? bytes : work->load.largest_bytes;
@@ -188,12 +188,13 @@ static void work_survey_pair(work_t *work, int source, int destination, uint64_t
         traffic_add(work, source, destination, 0, bytes, &work->traffic[1]);
         return;
     }
-    rail = (size_t)mpath_pairs_static_rail(work->pairs, source, destination);
+    out = (size_t)mpath_pairs_static_rail(work->pairs, source, destination);
+    in  = (size_t)mpath_pairs_static_rail_in(work->pairs, source, destination);
     work->crossing += (double)bytes;
     work->node_out[from] += bytes;
     work->node_in[to] += bytes;
-    work->nic_out[from * rails + rail] += bytes;
-    work->nic_in[to * rails + rail] += bytes;
+    work->nic_out[from * rails + out] += bytes;
+    work->nic_in[to * rails + in] += bytes;
 }
 
 static uint64_t largest(const uint64_t *values, size_t count)

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Spine: the division of the bytes between two nodes over static, matched and crossing routes. */
+#include "plan/spine.h"
+
+#include <string.h>
+
+/* What is left of the parts. */
+typedef struct left {
+    /* Of a rail that both nodes have, up to the smaller of its two parts: what matched routes could take. */
+    uint64_t out[MPATH_SPINE_RAILS], in[MPATH_SPINE_RAILS];
+    /* The rest: what only crossing routes can take. */
+    uint64_t more_out[MPATH_SPINE_RAILS], more_in[MPATH_SPINE_RAILS];
+} left_t;
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+void mpath_spine_begin(mpath_spine_block_t *block, int num_rails, mpath_nic_set_t from, mpath_nic_set_t to)
+{
+    size_t rails = (size_t)num_rails;
+
+    block->num_rails = num_rails;
+    block->from      = from;
+    block->to        = to;
+    memset(block->out, 0, rails * sizeof(*block->out));
+    memset(block->in, 0, rails * sizeof(*block->in));
+    memset(block->cells, 0, rails * rails * sizeof(*block->cells));
+}
+
+static int are_both(const mpath_spine_block_t *block, int rail)
+{
+    return (block->from & block->to & mpath_nic_bit(rail)) != 0;
+}
+
+static uint64_t *keep_at(mpath_spine_block_t *block, int out, int in)
+{
+    return &block->cells[out * block->num_rails + in].keep;
+}
+
+static void keep(mpath_spine_block_t *block, int out, int in, uint64_t *left_out, uint64_t *left_in)
+{
+    mpath_spine_cell_t *cell = &block->cells[out * block->num_rails + in];
+
+    cell->keep = smaller(cell->bytes, smaller(*left_out, *left_in));
+    *left_out -= cell->keep;
+    *left_in -= cell->keep;
+}
+
+/* As many bytes as fit: rails to themselves first, which leave as much to send as to receive. */
+static void keep_static(mpath_spine_block_t *block, left_t *left)
+{
+    for (int rail = 0; rail < block->num_rails; rail++) {
+        uint64_t both = are_both(block, rail) ? smaller(block->out[rail], block->in[rail]) : 0;
+
+        left->out[rail] = left->in[rail] = both;
+        left->more_out[rail]             = block->out[rail] - both;
+        left->more_in[rail]              = block->in[rail] - both;
+        keep(block, rail, rail, &left->out[rail], &left->in[rail]);
+    }
+    for (int step = 1; step < block->num_rails; step++) {
+        for (int out = 0; out < block->num_rails; out++) {
+            int in = out + step < block->num_rails ? out + step : out + step - block->num_rails;
+
+            if (are_both(block, out) && are_both(block, in)) {
+                keep(block, out, in, &left->out[out], &left->in[in]);
+            } else {
+                keep(block, out, in, &left->more_out[out], &left->more_in[in]);
+            }
+        }
+    }
+}
+
+/*
+ * Breadth first from a rail with more left to send than to receive, against routes that bytes stay on, to one with less. Returns it, and
+ * next[rail]: where the route from there leads. -1: there is none.
+ */
+static int find_chain(mpath_spine_block_t *block, const left_t *left, int rail, int8_t *next)
+{
+    int8_t queue[MPATH_SPINE_RAILS];
+    uint32_t seen = 1u << rail;
+    int first = 0, count = 1;
+
+    queue[0] = (int8_t)rail;
+    while (first < count) {
+        int in = queue[first++];
+
+        for (int out = 0; out < block->num_rails; out++) {
+            if ((seen >> out & 1) != 0 || !are_both(block, out) || *keep_at(block, out, in) == 0) {
+                continue;
+            }
+            seen |= 1u << out;
+            next[out] = (int8_t)in;
+            if (left->out[out] < left->in[out]) {
+                return out;
+            }
+            queue[count++] = (int8_t)out;
+        }
+    }
+    return -1;
+}
+
+/* Bytes leave crossing routes until every rail that both have has as much left to send as to receive. */
+static void balance(mpath_spine_block_t *block, left_t *left)
+{
+    int8_t next[MPATH_SPINE_RAILS];
+
+    for (int rail = 0; rail < block->num_rails; rail++) {
+        while (left->out[rail] > left->in[rail]) {
+            int end        = find_chain(block, left, rail, next);
+            uint64_t bytes = left->out[rail] - left->in[rail];
+
+            if (end < 0) {
+                break; /* cannot be: all that stays could leave */
+            }
+            bytes = smaller(bytes, left->in[end] - left->out[end]);
+            for (int out = end; out != rail; out = next[out]) {
+                bytes = smaller(bytes, *keep_at(block, out, next[out]));
+            }
+            for (int out = end; out != rail; out = next[out]) {
+                *keep_at(block, out, next[out]) -= bytes;
+                left->out[out] += bytes;
+                left->in[(int)next[out]] += bytes;
+            }
+        }
+    }
+}
+
+/* What moves goes by the rail of an end where that has something left; the others come to the line. */
+static void move(mpath_spine_block_t *block, left_t *left)
+{
+    uint64_t at = 0;
+
+    block->moves = 0;
+    for (int out = 0; out < block->num_rails; out++) {
+        for (int in = 0; in < block->num_rails; in++) {
+            mpath_spine_cell_t *cell = &block->cells[out * block->num_rails + in];
+            uint64_t by_out          = smaller(cell->bytes - cell->keep, left->out[out]), by_in;
+
+            left->out[out] -= by_out;
+            cell->out_end = cell->keep + by_out;
+            by_in         = smaller(cell->bytes - cell->out_end, left->out[in]);
+            left->out[in] -= by_in;
+            cell->in_end  = cell->out_end + by_in;
+            cell->line_at = at;
+            at += cell->bytes - cell->in_end;
+            block->moves = block->moves || cell->keep < cell->bytes;
+        }
+    }
+}
+
+static void add_arc(mpath_spine_block_t *block, int out, int in, uint64_t bytes)
+{
+    if (bytes > 0) {
+        uint64_t begin = block->num_arcs > 0 ? block->arc_end[block->num_arcs - 1] : 0;
+
+        block->arcs[block->num_arcs]      = (mpath_arc_t){(int8_t)out, (int8_t)in};
+        block->arc_end[block->num_arcs++] = begin + bytes;
+    }
+}
+
+/* Crossing routes from these rails to those; none where both nodes have both. */
+static void cross(mpath_spine_block_t *block, left_t *left, mpath_nic_set_t from, mpath_nic_set_t to)
+{
+    for (mpath_nic_set_t rest = from; rest != 0; rest &= rest - 1) {
+        int out = mpath_nic_first(rest);
+
+        for (mpath_nic_set_t others = to; others != 0 && left->more_out[out] > 0; others &= others - 1) {
+            int in         = mpath_nic_first(others);
+            uint64_t bytes = smaller(left->more_out[out], left->more_in[in]);
+
+            left->more_out[out] -= bytes;
+            left->more_in[in] -= bytes;
+            add_arc(block, out, in, bytes);
+        }
+    }
+}
+
+/* The line: matched routes, then crossing ones. */
+static void draw_line(mpath_spine_block_t *block, left_t *left)
+{
+    mpath_nic_set_t both = block->from & block->to, only_from = block->from & ~both, only_to = block->to & ~both;
+
+    block->num_arcs = 0;
+    cross(block, left, both, only_to);
+    cross(block, left, only_from, both);
+    cross(block, left, only_from, only_to);
+    for (int rail = 0; rail < block->num_rails; rail++) {
+        /* with the odd bytes by which a part is larger than the other one */
+        if (are_both(block, rail)) {
+            add_arc(block, rail, rail, left->out[rail] + left->more_out[rail]);
+        } else if (left->more_out[rail] > 0) {
+            add_arc(block, rail, mpath_nic_first(block->to), left->more_out[rail]);
+        }
+    }
+}
+
+void mpath_spine_divide(mpath_spine_block_t *block)
+{
+    left_t left;
+
+    keep_static(block, &left);
+    balance(block, &left);
+    move(block, &left);
+    draw_line(block, &left);
+}
