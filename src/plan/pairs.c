@@ -192,7 +192,7 @@ static int find_rails(mpath_pairs_t *pairs)
 static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rates_p)
 {
     *same_rails_p = *same_rates_p = 1;
-    for (int rail = 0; rail < pairs->num_rails && rail < MPATH_SPINE_RAILS; rail++) {
+    for (int rail = 0; rail < pairs->num_rails; rail++) {
         uint64_t rate_bps = 0;
 
         for (int node = 0; node < pairs->num_nodes; node++) {
@@ -202,7 +202,9 @@ static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rat
             *same_rates_p = *same_rates_p && (here_bps == 0 || rate_bps == 0 || here_bps == rate_bps);
             rate_bps      = here_bps > 0 ? here_bps : rate_bps;
         }
-        pairs->rail_bps[rail] = rate_bps;
+        if (rail < MPATH_SPINE_RAILS) {
+            pairs->rail_bps[rail] = rate_bps;
+        }
     }
 }
 
@@ -834,6 +836,7 @@ static void arc_pair_place(const mpath_pairs_t *pairs, const mpath_spine_block_t
     }
 }
 
+/* The block has begun. */
 static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, int from, int to,
                              mpath_spine_block_t *block)
 {
@@ -843,7 +846,6 @@ static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, i
     mpath_nic_set_t rails = pairs->has[from] & pairs->has[to];
     uint64_t total        = 0;
 
-    mpath_spine_begin(block, pairs->num_rails, pairs->has[from], pairs->has[to]);
     for (int i = 0; i < num_sources; i++) {
         int rail = pairs->affine ? -1 : rail_of_source(pairs, rails, sources[i]);
 
@@ -867,7 +869,7 @@ static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, i
         find_cut_parts(pairs, to, total, block->in);
     } else {
         find_parts(pairs, from, to, total, block->out);
-        memcpy(block->in, block->out, sizeof(block->in));
+        memcpy(block->in, block->out, (size_t)pairs->num_rails * sizeof(*block->in));
     }
     mpath_spine_divide(block);
 }
@@ -883,9 +885,9 @@ static void arc_block_place(const mpath_pairs_t *pairs, const table_t *table, in
     uint64_t at[MPATH_SPINE_CELLS];
     mpath_spine_block_t block;
 
-    block.moves = 0;
+    mpath_spine_begin(&block, pairs->num_rails, pairs->has[from], pairs->has[to]);
+    memset(at, 0, (size_t)pairs->num_rails * (size_t)pairs->num_rails * sizeof(*at));
     if (moves) {
-        memset(at, 0, (size_t)pairs->num_rails * (size_t)pairs->num_rails * sizeof(*at));
         arc_block_divide(pairs, table, from, to, &block);
     }
     for (int i = 0; i < num_sources; i++) {
@@ -904,7 +906,7 @@ static void arc_block_place(const mpath_pairs_t *pairs, const table_t *table, in
             if (cutter.bytes == 0) {
                 continue;
             }
-            if (!moves || !block.moves) {
+            if (!block.moves) {
                 if (concerns) {
                     piece_add_path(&cutter, 0, cutter.bytes);
                 }

@@ -24,6 +24,8 @@ void mpath_spine_begin(mpath_spine_block_t *block, int num_rails, mpath_nic_set_
     block->num_rails = num_rails;
     block->from      = from;
     block->to        = to;
+    block->moves     = 0;
+    block->num_arcs  = 0;
     memset(block->out, 0, rails * sizeof(*block->out));
     memset(block->in, 0, rails * sizeof(*block->in));
     memset(block->cells, 0, rails * rails * sizeof(*block->cells));
@@ -132,7 +134,14 @@ static void move(mpath_spine_block_t *block, left_t *left)
 {
     uint64_t at = 0;
 
-    block->moves = 0;
+    /* what has left crossing routes may let more stay on others that go from a rail to itself */
+    for (int rail = 0; rail < block->num_rails; rail++) {
+        mpath_spine_cell_t *cell = &block->cells[rail * block->num_rails + rail];
+        uint64_t stays           = smaller(cell->bytes - cell->keep, left->out[rail]);
+
+        cell->keep += stays;
+        left->out[rail] -= stays;
+    }
     for (int out = 0; out < block->num_rails; out++) {
         for (int in = 0; in < block->num_rails; in++) {
             mpath_spine_cell_t *cell = &block->cells[out * block->num_rails + in];
@@ -182,7 +191,6 @@ static void draw_line(mpath_spine_block_t *block, left_t *left)
 {
     mpath_nic_set_t both = block->from & block->to, only_from = block->from & ~both, only_to = block->to & ~both;
 
-    block->num_arcs = 0;
     cross(block, left, both, only_to);
     cross(block, left, only_from, both);
     cross(block, left, only_from, only_to);

@@ -58,7 +58,7 @@ typedef struct mpath_spine_block {
     uint64_t arc_end[MPATH_SPINE_ARCS];
 } mpath_spine_block_t;
 
-/* The rails of the nodes, no bytes and no parts. */
+/* The rails of the nodes, no bytes and no parts; nothing moves. */
 void mpath_spine_begin(mpath_spine_block_t *block, int num_rails, mpath_nic_set_t from, mpath_nic_set_t to);
 static inline mpath_spine_cell_t *mpath_spine_cell(mpath_spine_block_t *block, mpath_arc_t arc)
 {

@@ -533,12 +533,42 @@ static void as_good_as_the_whole(void **state)
     tell(&spine[2], "of the linear programs' clusters of unlike nodes on a spine, other rates", spine[2].compared / 20);
 }
 
+/* Nodes of `nics` NICs: one has lost its last NIC, or another one's first is slow. */
+static mpath_status_t try_nodes(int nics, uint32_t fabric, int is_lost, int is_slow)
+{
+    mpath_pairs_t *pairs = NULL;
+    mpath_status_t status;
+    plan_case_t c;
+
+    plan_case_machines(&c, 3, nics, RATE, HOST);
+    c.machines[1].nics[nics - 1].up = !is_lost;
+    c.machines[2].nics[0].rate_bps /= is_slow ? 2 : 1;
+    plan_case_build(&c, 2, MPATH_REACH_ALL, fabric);
+    status = mpath_pairs_create(c.topo, FRAGMENT, &pairs);
+    mpath_pairs_destroy(pairs);
+    plan_case_release(&c);
+    return status;
+}
+
+static void what_is_left_to_the_whole(void **state)
+{
+    (void)state;
+    assert_int_equal(try_nodes(4, MPATH_FABRIC_SPINE, 1, 0), MPATH_OK);
+    assert_int_equal(try_nodes(4, MPATH_FABRIC_SPINE, 0, 1), MPATH_OK);
+    assert_int_equal(try_nodes(4, MPATH_FABRIC_SPINE, 1, 1), MPATH_DECLINED);
+    assert_int_equal(try_nodes(4, 0, 1, 1), MPATH_OK);
+    assert_int_equal(try_nodes(17, MPATH_FABRIC_SPINE, 0, 0), MPATH_OK);
+    assert_int_equal(try_nodes(17, MPATH_FABRIC_SPINE, 1, 0), MPATH_DECLINED);
+    assert_int_equal(try_nodes(17, 0, 1, 0), MPATH_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_finds_its_part),
         cmocka_unit_test(nics_are_as_even_as_promised),
         cmocka_unit_test(as_good_as_the_whole),
+        cmocka_unit_test(what_is_left_to_the_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
