@@ -9,13 +9,26 @@ configured_here() {
     echo "configure was run in this folder itself, and no other build can be made beside that one: run 'make distclean' here first"
 }
 
+# generated_sum: of what autogen.sh reads and of what it writes.
+generated_sum() {
+    find . \( -path ./build -o -path ./.git -o -path ./autom4te.cache \) -prune -o -type f \( -name '*.ac' -o -name '*.am' -o -name '*.mk' \
+        -o -name '*.m4' -o -name autogen.sh -o -name configure -o -name Makefile.in -o -name '*.h.in' \) -print0 | sort -z | xargs -0 sha256sum | sha256sum
+}
+
+# generate_configure: runs autogen.sh, which takes seconds where it has nothing to do, unless all is as it was after it ran last.
+generate_configure() {
+    local sum=build/generated.sum
+    [[ $(cat "$sum" 2>/dev/null) != "$(generated_sum)" ]] || return 0
+    ./autogen.sh >/dev/null && mkdir -p build && generated_sum >"$sum"
+}
+
 # configure_tree DIR ARGS...: configures DIR with ARGS unless it is already configured with just these.
 configure_tree() {
     local dir=$1 top=$PWD
     shift
     # Several builds may share this source folder: one at a time generates configure.
     if [[ -w . ]]; then
-        flock configure.ac ./autogen.sh >/dev/null || return 1
+        (exec 9<configure.ac && flock 9 && generate_configure) || return 1
     fi
     mkdir -p "$dir"
     (
