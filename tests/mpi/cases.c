@@ -116,20 +116,6 @@ void cases_print_calls(void)
     MPI_T_finalize();
 }
 
-uint32_t sequence_next(sequence_t *sequence)
-{
-    uint64_t value = sequence->state += 0x9e3779b97f4a7c15ull;
-
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
-    return (uint32_t)((value ^ (value >> 31)) >> 32);
-}
-
-uint32_t sequence_below(sequence_t *sequence, uint32_t limit)
-{
-    return (uint32_t)(((uint64_t)sequence_next(sequence) * limit) >> 32);
-}
-
 static void *allocate(size_t bytes)
 {
     void *memory = malloc(bytes ? bytes : 1);

@@ -27,9 +27,22 @@ int cases_counters(const char *name, unsigned long long *values, int capacity);
 typedef struct sequence {
     uint64_t state;
 } sequence_t;
-uint32_t sequence_next(sequence_t *sequence);
+
+/* Inline: it makes the data of most tests, byte by byte. */
+static inline uint32_t sequence_next(sequence_t *sequence)
+{
+    uint64_t value = sequence->state += 0x9e3779b97f4a7c15ull;
+
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+    return (uint32_t)((value ^ (value >> 31)) >> 32);
+}
+
 /* 0 <= result < limit */
-uint32_t sequence_below(sequence_t *sequence, uint32_t limit);
+static inline uint32_t sequence_below(sequence_t *sequence, uint32_t limit)
+{
+    return (uint32_t)(((uint64_t)sequence_next(sequence) * limit) >> 32);
+}
 
 /* Order and distance of the pieces in a buffer. */
 typedef enum placement {

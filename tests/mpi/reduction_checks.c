@@ -58,8 +58,9 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
 {
     sequence_t sequence = {(uint64_t)source * 7919 + round * 31 + 5};
     MPI_Datatype handle = type->handle;
+    size_t extent = (size_t)extent_of(handle), bytes = count * extent;
 
-    memset(data, 0, count * (size_t)extent_of(handle));
+    memset(data, 0, bytes);
 #ifdef MPIX_C_FLOAT16
     if (handle == MPIX_C_FLOAT16) {
         FILL_AS(uint16_t, 0x3C00u + 0x400u * sequence_below(&sequence, 2)); /* 1 or 2 */
@@ -99,13 +100,13 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
         FILL_TWICE(float);
     } else if (handle == MPI_2DOUBLE_PRECISION) {
         FILL_TWICE(double);
-    } else if (type->kind != KIND_BYTE && extent_of(handle) <= 2) {
+    } else if (type->kind != KIND_BYTE && extent <= 2) {
         /* Open MPI's vector code adds short integers with saturation: beyond their range the order would count. */
         for (size_t i = 0; i < count; i++) {
-            ((unsigned char *)data)[i * (size_t)extent_of(handle)] = (unsigned char)sequence_below(&sequence, 4);
+            ((unsigned char *)data)[i * extent] = (unsigned char)sequence_below(&sequence, 4);
         }
     } else {
-        for (size_t i = 0; i < count * (size_t)extent_of(handle); i++) {
+        for (size_t i = 0; i < bytes; i++) {
             ((unsigned char *)data)[i] = (unsigned char)sequence_next(&sequence);
         }
     }
@@ -121,6 +122,9 @@ static long compare(const type_t *type, const void *got, const void *expected, s
     long errors = 0;
     int size;
 
+    if (memcmp(got, expected, count * extent) == 0) {
+        return 0;
+    }
     MPI_Type_size(type->handle, &size);
     if (type->kind == KIND_PAIR) {
         value = (size_t)size - sizeof(int);
@@ -282,8 +286,10 @@ long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_place, 
         rc = device_allgatherv(in_place ? MPI_IN_PLACE : send, counts[rank], recv, counts, displs, type, comm);
     }
     errors += rc != MPI_SUCCESS;
-    for (size_t i = 0; i < capacity + GUARD; i++) {
-        errors += recv[i] != expected[i];
+    if (memcmp(recv, expected, capacity + GUARD) != 0) {
+        for (size_t i = 0; i < capacity + GUARD; i++) {
+            errors += recv[i] != expected[i];
+        }
     }
     free(displs);
     free(send);
