@@ -85,14 +85,18 @@ static void test_shared(void **state)
     mpath_segment_detach(&segment);
 }
 
-static int num_names(void)
+/* Names that process `pid` has left. */
+static int names_left(pid_t pid)
 {
     DIR *folder = opendir("/dev/shm");
-    int count   = 0;
+    struct dirent *entry;
+    char prefix[32];
+    int count = 0;
 
     assert_non_null(folder);
-    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        count += strncmp(entry->d_name, "mpath-", 6) == 0;
+    snprintf(prefix, sizeof(prefix), "mpath-%d-", (int)pid);
+    while ((entry = readdir(folder)) != NULL) {
+        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
     }
     closedir(folder);
     return count;
@@ -103,14 +107,14 @@ static void test_open(void **state)
 {
     mpath_segment_address_t address, wrong;
     mpath_segment_t segment, other;
-    int names = num_names(), status, fd;
+    int names = names_left(getpid()), status, fd;
     uint64_t part, whole, before;
     pid_t child;
 
     (void)state;
     mpath_segment_held(&part, &before);
     assert_int_equal(mpath_segment_create_open(100000, &segment), MPATH_OK);
-    assert_int_equal(num_names(), names);
+    assert_int_equal(names_left(getpid()), names);
     assert_int_equal(mpath_segment_address(&segment, &address), MPATH_OK);
     for (int i = 0; i < 2; i++) {
         child = child_fork();
@@ -296,23 +300,6 @@ static void test_errors(void **state)
     mpath_segment_unlink(&segment);
     mpath_segment_detach(&segment);
     mpath_log_set_sink(NULL);
-}
-
-/* Names that process `pid` has left. */
-static int names_left(pid_t pid)
-{
-    DIR *folder = opendir("/dev/shm");
-    struct dirent *entry;
-    char prefix[32];
-    int count = 0;
-
-    assert_non_null(folder);
-    snprintf(prefix, sizeof(prefix), "mpath-%d-", (int)pid);
-    while ((entry = readdir(folder)) != NULL) {
-        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(folder);
-    return count;
 }
 
 /* How a child that runs `body` ends, killed after five minutes. */
