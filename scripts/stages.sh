@@ -337,7 +337,7 @@ stage_cluster() {
 
 # The transport for UCX needs the source of the installed UCX, which is fetched once.
 stage_ucx() {
-    local source as_root=() reason=$check_dir/ucx-source.log
+    local source part as_root=() reason=$check_dir/ucx-source.log
     if ! source=$(scripts/fetch-ucx-source "$check_dir/ucx-source" 2>"$reason"); then
         skip "ucx: $(tail -n 1 "$reason")"
         return
@@ -354,7 +354,12 @@ stage_ucx() {
     if ((EUID != 0)) && sudo -n true 2>/dev/null; then
         as_root=(sudo -n -E)
     fi
-    suite ucx "${as_root[@]}" tests/cluster/ucx_test "$check_dir/ucx"
+    # Each on a cluster of its own; they wait for slow rails.
+    for part in 1/2 2/2; do
+        MPATH_CASES=$part suite "ucx-$part" "${as_root[@]}" tests/cluster/ucx_test "$check_dir/ucx" >"$check_dir/ucx-${part%/*}.out" 2>&1 &
+    done
+    wait
+    cat "$check_dir"/ucx-[12].out
 }
 
 # Releases of PyTorch that torch_mpath is tested with.
