@@ -40,14 +40,7 @@ typedef struct mpath_wanted {
 mpath_status_t mpath_plan_construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                     const mpath_wanted_t *wanted);
 
-/*
- * plan/rails/rails.c: for nodes joined by rails. May miss the optimum where the memory of nodes, or crossings of a spine,
- * decide it.
- */
-mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_wanted_t *wanted);
-
-/* plan/construct/construct.c: for ranks on GPUs, one on each, joined in any way. */
+/* plan/construct/construct.c: for ranks on GPUs, one on each, joined in any way, and for ranks on hosts. */
 mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_wanted_t *wanted);
 

@@ -3,6 +3,6 @@ libmpath_la_SOURCES += plan/cache.c plan/cache.h plan/demand.c plan/demand.h pla
 	plan/gate.c plan/gate.h plan/internal.h plan/keep.c plan/matrix.c plan/matrix.h plan/pairs.c plan/pairs.h plan/plan.c plan/plan.h plan/policy.c plan/prices.c plan/prices.h plan/spine.c plan/spine.h plan/time_model.c \
 	plan/time_model.h plan/workload.c plan/workload.h plan/construct/construct.c plan/construct/construct.h plan/construct/moves.c \
 	plan/construct/moves.h plan/construct/repair.c plan/construct/setup.c \
-	plan/construct/shed.c plan/rails/move.c plan/rails/rails.c plan/rails/rails.h \
+	plan/construct/shed.c \
 	plan/search/model.c plan/search/model.h plan/search/search.c plan/search/weights.c
 EXTRA_DIST += plan/README.md

@@ -182,7 +182,10 @@ mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks)
     uint64_t total = 0, seen = 0;
     size_t row, i;
 
-    for (i = 0; i < num_ranks * num_ranks; i++) {
+    for (i = 0; i + 4 <= num_ranks * num_ranks; i += 4) {
+        seen |= demand[i] | demand[i + 1] | demand[i + 2] | demand[i + 3];
+    }
+    for (; i < num_ranks * num_ranks; i++) {
         seen |= demand[i];
     }
     if (seen < (1ull << 62) / (num_ranks * num_ranks + 1)) {

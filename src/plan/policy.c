@@ -145,10 +145,6 @@ mpath_status_t mpath_plan_construct(mpath_plan_t *plan, const mpath_topo_t *topo
     mpath_status_t status = MPATH_DECLINED;
 
     if (mpath_topo_params(topo)->max_paths == 0) { /* what is constructed takes all paths for granted */
-        status = mpath_plan_rails(plan, topo, demand, wanted);
-    }
-    if (status == MPATH_DECLINED && mpath_topo_params(topo)->max_paths == 0) {
-        mpath_plan_clear(plan);
         status = mpath_plan_ports(plan, topo, demand, wanted);
     }
     if (status == MPATH_DECLINED) {

@@ -411,6 +411,41 @@ static void test_shared(void **state)
     }
 }
 
+/* What is computed of a topology, as a user keeps it. */
+typedef struct computed {
+    mpath_topo_extra_t extra;
+    int released;
+} computed_t;
+
+static void computed_release(mpath_topo_extra_t *extra)
+{
+    ((computed_t *)extra)->released++;
+}
+
+/* The first one is kept, until the topology changes or ends. */
+static void test_keep(void **state)
+{
+    computed_t first = {.extra.release = computed_release}, second = first;
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_of_nics(&c, 2, 3, MPATH_REACH_ALL, 0);
+    topo = cluster_build(&c);
+    assert_null(mpath_topo_extra(topo));
+    assert_ptr_equal(mpath_topo_keep(topo, &first.extra), &first.extra);
+    assert_ptr_equal(mpath_topo_keep(topo, &second.extra), &first.extra);
+    assert_ptr_equal(mpath_topo_extra(topo), &first.extra);
+    assert_int_equal(first.released, 0);
+    assert_int_equal(second.released, 1);
+    assert_int_equal(mpath_topo_set_nic(topo, 1, 1, 0), MPATH_OK);
+    assert_int_equal(first.released, 1);
+    assert_null(mpath_topo_extra(topo));
+    assert_ptr_equal(mpath_topo_keep(topo, &second.extra), &second.extra);
+    mpath_topo_destroy(topo);
+    assert_int_equal(second.released, 2);
+}
+
 /* Several ranks beside a NIC share the work of relaying. */
 static void test_shared_nic(void **state)
 {
@@ -483,8 +518,8 @@ int main(void)
         cmocka_unit_test(test_same_node),    cmocka_unit_test(test_cut_text),     cmocka_unit_test(test_all),
         cmocka_unit_test(test_affine),       cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates),
         cmocka_unit_test(test_unequal_nics), cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_set_nic),
-        cmocka_unit_test(test_apart),        cmocka_unit_test(test_shared),       cmocka_unit_test(test_shared_nic),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_apart),        cmocka_unit_test(test_keep),         cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_shared_nic),   cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,33 +10,33 @@
 
 /* The paths of a pair over rails: matched slots, then crossing ones; the static route is moved or put to the front. */
 typedef struct rail_list {
-    uint32_t from, to, matched; /* slots of the two nodes, and of both */
+    mpath_nic_set_t from, to, matched; /* slots of the two nodes, and of both */
     int num_matched;
     int static_from, static_to;
     int first; /* position of the static route; -1: before the list */
 } rail_list_t;
 
-static int count(uint32_t mask)
+static int count(uint64_t mask)
 {
-    return __builtin_popcount(mask);
+    return __builtin_popcountll(mask);
 }
 
-static uint32_t below(uint32_t mask, int bit)
+static uint64_t below(uint64_t mask, int bit)
 {
-    return mask & ((1u << bit) - 1);
+    return mask & ((UINT64_C(1) << bit) - 1);
 }
 
 /* Number of the set bit at a position. */
-static int bit_at(uint32_t mask, int position)
+static int bit_at(uint64_t mask, int position)
 {
     for (; position > 0; position--) {
         mask &= mask - 1;
     }
-    return __builtin_ctz(mask);
+    return __builtin_ctzll(mask);
 }
 
 /* Crossing pairs that start at a slot. */
-static uint32_t crossing_slots(const rail_list_t *list, int from)
+static mpath_nic_set_t crossing_slots(const rail_list_t *list, int from)
 {
     return (list->matched >> from) & 1 ? list->to & ~list->matched : list->to;
 }
@@ -44,13 +44,13 @@ static uint32_t crossing_slots(const rail_list_t *list, int from)
 static int position_of(const rail_list_t *list, int from, int to)
 {
     int position = list->num_matched;
-    uint32_t rest;
+    mpath_nic_set_t rest;
 
     if (from == to) {
         return count(below(list->matched, from));
     }
     for (rest = below(list->from, from); rest != 0; rest &= rest - 1) {
-        position += count(crossing_slots(list, __builtin_ctz(rest)));
+        position += count(crossing_slots(list, __builtin_ctzll(rest)));
     }
     return position + count(below(crossing_slots(list, from), to));
 }
@@ -78,7 +78,7 @@ static int via_between(int from, int to)
 /* What the path at a position of the list goes by; STATIC: there is none. */
 static int via_at(const mpath_ports_t *ports, const rail_list_t *list, int position)
 {
-    uint32_t rest;
+    mpath_nic_set_t rest;
     int from;
 
     if (position < list->num_matched) {
@@ -86,7 +86,7 @@ static int via_at(const mpath_ports_t *ports, const rail_list_t *list, int posit
     }
     position -= list->num_matched;
     for (rest = ports->crossing ? list->from : 0; rest != 0; rest &= rest - 1) {
-        from = __builtin_ctz(rest);
+        from = __builtin_ctzll(rest);
         if (position < count(crossing_slots(list, from))) {
             return via_between(from, bit_at(crossing_slots(list, from), position));
         }
@@ -200,9 +200,16 @@ static mpath_status_t balance_and_shed(mpath_ports_t *ports)
     return status == MPATH_OK ? mpath_ports_shed(ports) : status;
 }
 
+/* Half of the accepted gap; all of it where what is above the bound is less than a fragment, which cannot move. */
 static int is_good(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
 {
-    return mpath_ratio_within(mpath_ports_z(ports), bound, gap_ppm);
+    mpath_ratio_t z = mpath_ports_z(ports);
+
+    if (mpath_ratio_within(z, bound, gap_ppm / 2)) {
+        return 1;
+    }
+    return mpath_ratio_within(z, bound, gap_ppm) &&
+           z.num <= mpath_ratio_times(bound, z.den) + ports->min_fragment_bytes;
 }
 
 /*
@@ -224,6 +231,43 @@ static mpath_status_t move(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t g
     return balance_and_shed(ports);
 }
 
+#define MOST_RELAXED_PPM 2000000
+
+/*
+ * Whole small pairs may fit nowhere within the targets: raises the targets step by step until what is left above them
+ * finds a place. Each step keeps the moves of the one before.
+ */
+static mpath_status_t relax(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+{
+    mpath_status_t status = MPATH_OK;
+    uint32_t ppm;
+
+    for (ppm = gap_ppm < 1000 ? 1000 : gap_ppm; ppm < MOST_RELAXED_PPM && status == MPATH_OK; ppm += ppm / 2) {
+        if (mpath_ratio_within(mpath_ports_z(ports), bound, ppm)) {
+            break;
+        }
+        set_targets(ports, mpath_ratio_raise(bound, ppm));
+        status = mpath_ports_shed(ports);
+    }
+    return status;
+}
+
+/* The same where static routes leave NICs empty: all pairs get their part of these, where rates are equal only if whole pairs do not do. */
+static mpath_status_t share_and_move(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+{
+    mpath_status_t status = ports->unequal ? mpath_ports_share(ports) : MPATH_OK;
+
+    if (status == MPATH_OK) {
+        status = move(ports, bound, gap_ppm);
+    }
+    if (status != MPATH_OK || ports->unequal || is_good(ports, bound, gap_ppm)) {
+        return status;
+    }
+    mpath_ports_reset(ports);
+    status = mpath_ports_share(ports);
+    return status == MPATH_OK ? move(ports, bound, gap_ppm) : status;
+}
+
 /* The same, then to where there is as little too much as is good enough; then evens out the rest. */
 static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
@@ -231,14 +275,17 @@ static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32
 
     if (status == MPATH_OK) {
         set_targets(ports, *bound);
-        status = move(ports, *bound, gap_ppm);
+        status = ports->spreads ? share_and_move(ports, *bound, gap_ppm) : move(ports, *bound, gap_ppm);
     }
     if (status != MPATH_OK || is_good(ports, *bound, gap_ppm)) {
         return status;
     }
     set_targets(ports, mpath_ratio_raise(*bound, gap_ppm));
     status = mpath_ports_shed(ports);
-    return status == MPATH_OK ? mpath_ports_repair(ports, bound, gap_ppm) : status;
+    if (status == MPATH_OK) {
+        status = is_good(ports, *bound, gap_ppm) ? MPATH_OK : mpath_ports_repair(ports, bound, gap_ppm / 2);
+    }
+    return status == MPATH_OK ? relax(ports, *bound, gap_ppm) : status;
 }
 
 static mpath_status_t move_pieces(mpath_ports_t *ports, const mpath_wanted_t *wanted)
@@ -266,7 +313,8 @@ static mpath_status_t ports_move(mpath_ports_t *ports, mpath_plan_t *plan, const
     if (params == NULL) {
         return move_pieces(ports, wanted);
     }
-    if (params->policy != MPATH_POLICY_MPATH || is_good(ports, plan->bound, params->gap_ppm)) {
+    if (params->policy != MPATH_POLICY_MPATH ||
+        mpath_ratio_within(mpath_ports_z(ports), plan->bound, params->gap_ppm)) {
         return MPATH_OK;
     }
     return improve(ports, &plan->bound, params->gap_ppm);

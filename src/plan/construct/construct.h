@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The problem on GPUs: each rank on a GPU of its own, GPUs of a node joined in any way, NICs beside one GPU, several or
- * none. A slot is a rail; a lane is the NIC of a node in a slot, driven by the ranks beside it. A route is known by
+ * The problem: each rank on a GPU of its own, GPUs of a node joined in any way, NICs beside one GPU, several or none; or
+ * no rank on a GPU, copies inside a node through its memory, NICs beside ranks, or all NICs beside every rank. A slot is a rail; a lane is the NIC of a node in a slot, driven by the ranks beside it. A route is known by
  * what it goes by:
  *
  *   other node   slot v     s -> a -lane v of s's node, lane v of d's node-> b -> d     a, b: drivers of the lanes
@@ -18,23 +18,23 @@
 
 #include "plan/construct/moves.h"
 
-#define MPATH_PORTS_NONE UINT32_MAX /* no such resource */
-#define MPATH_PORTS_MAX_SLOTS 16
+#define MPATH_PORTS_NONE UINT32_MAX          /* no such resource */
+#define MPATH_PORTS_MAX_SLOTS MPATH_MAX_NICS /* masks have so many bits */
 
 /* What a route goes by, besides slots and GPUs. */
 #define MPATH_PORTS_STATIC (-1)
 #define MPATH_PORTS_STAGED MPATH_PORTS_MAX_SLOTS
 #define MPATH_PORTS_CROSS (MPATH_PORTS_MAX_SLOTS + 1) /* the first of a square of them: by the slots of the two lanes */
 
-/* A rank, on its GPU. The numbers are resources. */
+/* A rank. The numbers are resources. */
 typedef struct mpath_port {
-    int32_t node, gpu;
+    int32_t node, gpu;        /* gpu -1: on none */
     int32_t slot;             /* of the NIC that it uses by default; -1: none is up beside it */
-    uint32_t slots;           /* of all NICs beside it, as a mask */
+    mpath_nic_set_t slots;    /* of all NICs beside it, as a mask */
     uint64_t nics;            /* those NICs */
     uint32_t tx, rx;          /* the NIC in `slot` */
     uint32_t egress, ingress; /* what peer copies use: the NVSwitch port, or the PCIe link; not on a mesh */
-    uint32_t up, down;        /* PCIe */
+    uint32_t up, down;        /* PCIe; NONE: the rank is on no GPU */
     uint32_t links_to;        /* GPUs with ranks that it has NVLinks to, as a mask */
     uint32_t links_from;
 } mpath_port_t;
@@ -50,9 +50,10 @@ typedef struct mpath_ports_node {
     int32_t link;   /* mpath_gpu_link_t */
     int32_t domain; /* nodes of one NVSwitch; -1: this node alone */
     int32_t num_ranks;
-    int32_t by_port; /* all its ranks have ports, both ways */
-    int32_t first;   /* position of its first rank in ports->members */
-    uint32_t lanes;  /* as a mask of slots */
+    int32_t by_port;       /* all its ranks have ports, both ways */
+    int32_t first;         /* position of its first rank in ports->members */
+    int32_t run;           /* that rank, where the others' numbers follow; else -1 */
+    mpath_nic_set_t lanes; /* as a mask of slots */
     uint32_t memory, uplink_tx, uplink_rx;
 } mpath_ports_node_t;
 
@@ -76,9 +77,14 @@ typedef struct mpath_ports {
     const mpath_topo_t *topo;
     int num_ranks, num_nodes, num_slots, num_resources;
     int gpus_per_node; /* the most */
-    int crossing;      /* there is a spine: path 0 goes from the source's NIC to the destination's */
-    int uniform;       /* every rank has a NIC, every node the same slots */
-    int single;        /* no rank has several */
+    int has_spine;
+    int crossing;  /* over it: path 0 goes from the source's NIC to the destination's */
+    int uniform;   /* every rank has a NIC, every node the same slots */
+    int single;    /* no rank has several */
+    int on_hosts;  /* no rank is on a GPU: copies inside a node pass its memory, NICs are beside ranks */
+    int all_drive; /* every rank drives all NICs of its node */
+    int spreads;   /* and some NICs are no rank's own: static routes leave them empty */
+    int unequal;   /* NICs have several rates, or nodes several sets of slots */
     int has_mesh, has_domains, has_switch, one_node;
     uint64_t *capacity;         /* by resource, bytes per second */
     mpath_ports_rates_t *rates; /* by rank: out of it, then of all ranks into it */
@@ -86,12 +92,11 @@ typedef struct mpath_ports {
     mpath_port_t *ports;        /* by rank */
     mpath_ports_lane_t *lanes;  /* by node * num_slots + slot */
     mpath_ports_node_t *nodes;
-    int32_t *members; /* ranks by node */
-    int32_t *drivers; /* ranks by lane, where a lane has several */
-    int32_t *on_gpu;  /* by node * gpus_per_node + GPU; -1: none */
-    uint32_t *links;  /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
-    mpath_ports_step_t
-        *steps; /* the order in which resources are relieved: NICs and what leads to them, then the others */
+    int32_t *members;          /* ranks by node */
+    int32_t *drivers;          /* ranks by lane, where a lane has several */
+    int32_t *on_gpu;           /* by node * gpus_per_node + GPU; -1: none */
+    uint32_t *links;           /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
+    mpath_ports_step_t *steps; /* NICs and what leads to them, then the others: resources are relieved in this order */
     int num_nic_steps, num_steps;
 
     /* Of one plan. */
@@ -110,6 +115,8 @@ typedef struct mpath_ports {
     uint64_t *odd_out; /* and those of the latter whose static route does not start, or end, at its own NIC */
     uint64_t *odd_in;
     uint64_t *node_bytes; /* 2 * node, then into it: from and to other nodes */
+    uint64_t *relayed;    /* by node, what ranks on hosts receive for others, */
+    uint64_t *by_lane;    /* and by slot * num_nodes + node: received there */
     uint32_t *stamp;      /* by resource: serial of the static route that uses it */
     uint32_t serial;
     uint64_t relayed_bytes, saved_relayed_bytes;
@@ -129,14 +136,14 @@ typedef struct mpath_ports_route {
 } mpath_ports_route_t;
 
 /* Bytes of a pair on one route. */
-typedef struct mpath_ports_piece {
+typedef struct mpath_ports_flow {
     int source, destination, via;
     uint64_t bytes;
     mpath_ports_route_t route;
-} mpath_ports_piece_t;
+} mpath_ports_flow_t;
 
 /* The static route, matched slots, crossing ones. */
-#define MPATH_PORTS_MOST_WAYS (1 + MPATH_PORTS_MAX_SLOTS + MPATH_PORTS_MAX_SLOTS * MPATH_PORTS_MAX_SLOTS)
+#define MPATH_PORTS_MOST_ROUTES (1 + MPATH_PORTS_MAX_SLOTS + MPATH_PORTS_MAX_SLOTS * MPATH_PORTS_MAX_SLOTS)
 
 static inline int mpath_ports_uses(const mpath_ports_route_t *route, uint32_t resource)
 {
@@ -198,16 +205,20 @@ static inline int mpath_ports_can_peer(const mpath_ports_t *ports, int from, int
 }
 
 /* Slots that the nodes of two ranks have both. */
-static inline uint32_t mpath_ports_matched(const mpath_ports_t *ports, int source, int destination)
+static inline mpath_nic_set_t mpath_ports_matched(const mpath_ports_t *ports, int source, int destination)
 {
     return ports->nodes[ports->ports[source].node].lanes & ports->nodes[ports->ports[destination].node].lanes;
 }
 
 static inline void mpath_ports_add_staged(const mpath_ports_t *ports, mpath_ports_route_t *route, int from, int to)
 {
-    route->resources[route->num_resources++] = ports->ports[from].up;
+    if (!ports->on_hosts) {
+        route->resources[route->num_resources++] = ports->ports[from].up;
+    }
     route->resources[route->num_resources++] = ports->nodes[ports->ports[from].node].memory;
-    route->resources[route->num_resources++] = ports->ports[to].down;
+    if (!ports->on_hosts) {
+        route->resources[route->num_resources++] = ports->ports[to].down;
+    }
 }
 
 /* Adds the resources of a hop between two ranks of a node. */
@@ -258,8 +269,10 @@ static inline void mpath_ports_add_rail(const mpath_ports_t *ports, mpath_ports_
     const mpath_ports_node_t *node_from = &ports->nodes[from->node], *node_to = &ports->nodes[to->node];
     int n = route->num_resources;
 
-    route->rail           = n;
-    route->resources[n++] = from->up;
+    route->rail = n;
+    if (!ports->on_hosts) {
+        route->resources[n++] = from->up;
+    }
     route->resources[n++] = tx;
     if (node_from->uplink_tx != MPATH_PORTS_NONE) {
         route->resources[n++] = node_from->uplink_tx;
@@ -268,7 +281,9 @@ static inline void mpath_ports_add_rail(const mpath_ports_t *ports, mpath_ports_
         route->resources[n++] = node_to->uplink_rx;
     }
     route->resources[n++] = rx;
-    route->resources[n++] = to->down;
+    if (!ports->on_hosts) {
+        route->resources[n++] = to->down;
+    }
     route->num_resources = route->rail_end = n;
 }
 
@@ -353,8 +368,8 @@ void mpath_ports_reset(mpath_ports_t *ports);
 /* Moves bytes of a pair from its static route, which is `from`, to another. */
 mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes);
 
-/* Moves bytes of a piece to another route; either may be the static one. */
-mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_piece_t *from, int via,
+/* Moves bytes of a flow to another route; either may be the static one. */
+mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_flow_t *from, int via,
                                  const mpath_ports_route_t *to, uint64_t bytes);
 
 static inline uint64_t mpath_ports_room_at(const mpath_ports_t *ports, uint32_t r)
@@ -368,11 +383,17 @@ static inline uint64_t mpath_ports_room_at(const mpath_ports_t *ports, uint32_t 
 /* plan/construct/shed.c: moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports);
 
-/* plan/construct/shed.c: what a pair can go by, the static route first; returns their number. */
-int mpath_ports_list_ways(const mpath_ports_t *ports, int source, int destination, int *vias);
+/*
+ * plan/construct/shed.c: relieves NICs that are to lose half of their bytes or more: all pairs lose as large a part, to all NICs by the
+ * room that these have. So every pair has bytes on every rail, whose rates it learns. For ports->spreads.
+ */
+mpath_status_t mpath_ports_share(mpath_ports_t *ports);
 
-/* Visits the pieces that use a resource, until one says something else than MPATH_OK, which is returned. */
-typedef mpath_status_t (*mpath_ports_visit_t)(void *arg, const mpath_ports_piece_t *piece);
+/* plan/construct/shed.c: what a pair can go by, the static route first; returns their number. */
+int mpath_ports_list_routes(const mpath_ports_t *ports, int source, int destination, int *vias);
+
+/* Visits the flows that use a resource, until one says something else than MPATH_OK, which is returned. */
+typedef mpath_status_t (*mpath_ports_visit_t)(void *arg, const mpath_ports_flow_t *flow);
 
 mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_ports_visit_t visit, void *arg);
 

@@ -98,7 +98,7 @@ void mpath_balance_solve(mpath_balance_t *balance)
     }
 }
 
-#define FIRST_CAPACITY 256
+#define FIRST_CAPACITY 128
 
 mpath_status_t mpath_moves_begin(mpath_moves_t *moves, const uint64_t *demand, int num_ranks)
 {
@@ -209,74 +209,87 @@ static uint32_t next_move(const mpath_move_t *list, uint32_t first, int last)
     return best;
 }
 
-/* What did not move comes first. */
-static void emit_pair(const mpath_moves_t *moves, mpath_plan_t *plan, int source, int destination, uint32_t first,
-                      mpath_moves_path_t path_of, const void *problem)
-{
-    const mpath_move_t *list = moves->list;
-    uint64_t offset          = mpath_moves_left(moves, source, destination);
-    uint32_t move;
-
-    if (offset > 0) {
-        mpath_plan_append(plan, source, destination, 0, 0, offset);
-    }
-    for (move = next_move(list, first, -1); move != 0;
-         move = list[first].next == 0 ? 0 : next_move(list, first, list[move].via)) {
-        mpath_plan_append(plan, source, destination, path_of(problem, source, destination, list[move].via), offset,
-                          list[move].bytes);
-        offset += list[move].bytes;
-    }
-}
-
-/* Writes a flow on the static route, and says whether it counts. */
-static inline int put_static(mpath_flow_t *flow, int source, int destination, uint64_t bytes)
+/* Writes a flow; it counts when the next one is written behind it. */
+static inline void put(mpath_flow_t *flow, int source, int destination, int path, uint64_t offset, uint64_t bytes)
 {
     flow->source      = source;
     flow->destination = destination;
-    flow->path        = 0;
+    flow->path        = path;
     flow->number      = 0;
-    flow->offset      = 0;
+    flow->offset      = offset;
     flow->bytes       = bytes;
-    return bytes != 0 && destination != source;
 }
 
-static void emit_row(mpath_plan_t *plan, int source, const uint64_t *demand, int num_ranks)
+/* The flows of a pair with moves: what did not move comes first. Returns where the next flow goes. */
+static mpath_flow_t *emit_pair(const mpath_moves_t *moves, mpath_flow_t *flow, int source, int destination,
+                               mpath_moves_path_t path_of, const void *problem)
 {
-    mpath_flow_t *flow = &plan->flows[plan->num_flows];
+    size_t pair              = mpath_moves_pair(moves, source, destination);
+    const mpath_move_t *list = moves->list;
+    uint32_t first           = moves->head[pair], move;
+    uint64_t offset          = mpath_moves_left_of(moves, pair);
+
+    if (offset > 0) {
+        put(flow++, source, destination, 0, 0, offset);
+    }
+    for (move = next_move(list, first, -1); move != 0;
+         move = list[first].next == 0 ? 0 : next_move(list, first, list[move].via)) {
+        put(flow++, source, destination, path_of(problem, source, destination, list[move].via), offset,
+            list[move].bytes);
+        offset += list[move].bytes;
+    }
+    return flow;
+}
+
+static mpath_flow_t *emit_row(mpath_flow_t *flow, int source, const uint64_t *demand, int num_ranks)
+{
     int destination;
 
     for (destination = 0; destination < num_ranks; destination++) {
-        flow += put_static(flow, source, destination, demand[destination]);
+        put(flow, source, destination, 0, 0, demand[destination]);
+        flow += demand[destination] != 0 && destination != source;
     }
-    plan->num_flows = (size_t)(flow - plan->flows);
+    return flow;
+}
+
+/* The same where some pairs have moves. */
+static mpath_flow_t *emit_moved_row(const mpath_moves_t *moves, mpath_flow_t *flow, int source, const uint64_t *demand,
+                                    mpath_moves_path_t path_of, const void *problem)
+{
+    int num_ranks        = (int)moves->num_ranks, destination;
+    const uint32_t *head = moves->head + mpath_moves_pair(moves, source, 0);
+
+    for (destination = 0; destination < num_ranks; destination++) {
+        if (head[destination] != 0) {
+            flow = emit_pair(moves, flow, source, destination, path_of, problem);
+            continue;
+        }
+        put(flow, source, destination, 0, 0, demand[destination]);
+        flow += demand[destination] != 0 && destination != source;
+    }
+    return flow;
 }
 
 mpath_status_t mpath_moves_emit(const mpath_moves_t *moves, mpath_plan_t *plan, const uint64_t *demand, int num_ranks,
                                 size_t num_pairs, mpath_moves_path_t path_of, const void *problem)
 {
-    const uint32_t *head;
     mpath_status_t status;
-    int source, destination;
+    mpath_flow_t *flow;
+    int source;
 
-    /* one more: a row is written before it is known whether its last entry counts */
+    /* one more: a flow is written before it is known whether it counts */
     status = mpath_plan_reserve(plan, num_pairs + moves->count + 1);
     if (status != MPATH_OK) {
         return status;
     }
+    flow = plan->flows + plan->num_flows;
     for (source = 0; source < num_ranks; source++, demand += num_ranks) {
         if (moves->list == NULL || !moves->row[source]) {
-            emit_row(plan, source, demand, num_ranks);
-            continue;
-        }
-        head = moves->head + mpath_moves_pair(moves, source, 0);
-        for (destination = 0; destination < num_ranks; destination++) {
-            if (head[destination] != 0) {
-                emit_pair(moves, plan, source, destination, head[destination], path_of, problem);
-            } else {
-                plan->num_flows += (size_t)put_static(&plan->flows[plan->num_flows], source, destination,
-                                                      demand[destination]);
-            }
+            flow = emit_row(flow, source, demand, num_ranks);
+        } else {
+            flow = emit_moved_row(moves, flow, source, demand, path_of, problem);
         }
     }
+    plan->num_flows = (size_t)(flow - plan->flows);
     return MPATH_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bytes that leave the static routes of their pairs: the part of a plan that the constructions (plan/rails/rails.h, plan/construct/construct.h)
- * decide. Each pair has a list of moves, at most one for each way (`via`) that it can go by; what they leave stays on
+ * Bytes that leave the static routes of their pairs: the part of a plan that the construction (plan/construct/construct.h)
+ * decides. Each pair has a list of moves, at most one for each way (`via`) that it can go by; what they leave stays on
  * path 0.
  */
 #ifndef MPATH_PLAN_CONSTRUCT_MOVES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the construction has left above the bound: pieces move from the most loaded resources to the pair's cheapest
+ * What the construction has left above the bound: flows move from the most loaded resources to the pair's cheapest
  * other route until both cost the same, at prices that grow with the load (those of plan/search/weights.c), and never so far that Z
  * grows. What that loads more passes its own excess on later. Each pass aims half way from Z to the bound, or less far
  * after passes that have brought little, and looks at nothing but what is above that.
@@ -12,7 +12,7 @@
 
 /*
  * A better bound than that of the cuts around ranks and nodes: the cut that a plan shows. The bottleneck is in its set;
- * so is what blocks every way around the set for the bytes that cross it. For any set, all bytes times the fewest
+ * so is what blocks every route around the set for the bytes that cross it. For any set, all bytes times the fewest
  * crossings of their routes, over the sum of its capacities, are at most Z: linear programming duality with a price of
  * 1 on each resource of the set. The cheapest route of a pair follows from what it costs to get out on each lane, and
  * in.
@@ -20,7 +20,7 @@
 
 #define NEVER (1u << 30)
 #define BLOCKING 20 /* a resource blocks when its load is less than 1 / BLOCKING below the largest */
-#define MOST_WAYS 2000000
+#define MOST_ROUTES 2000000
 
 typedef struct prices {
     const mpath_ports_t *ports;
@@ -62,7 +62,8 @@ static uint32_t lane_price(const prices_t *p, int rank, int slot, int into)
         driver = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
         driver = (port->slots >> slot) & 1 ? rank : driver;
         mpath_ports_add_leg(ports, &leg, into ? driver : rank, into ? rank : driver);
-        here  = price_of(p, &leg) + p->of[into ? ports->ports[driver].down : ports->ports[driver].up];
+        here = price_of(p, &leg);
+        here += ports->on_hosts ? 0 : p->of[into ? ports->ports[driver].down : ports->ports[driver].up];
         price = least(price, here);
     }
     if (lane->count == 0) {
@@ -89,12 +90,12 @@ static void price_lanes(prices_t *p)
 }
 
 /* The cheapest of a mask of lanes. */
-static uint32_t cheapest(const uint32_t *lanes, uint32_t mask)
+static uint32_t cheapest(const uint32_t *lanes, mpath_nic_set_t mask)
 {
     uint32_t price = NEVER;
 
     for (; mask != 0; mask &= mask - 1) {
-        price = least(price, lanes[__builtin_ctz(mask)]);
+        price = least(price, lanes[__builtin_ctzll(mask)]);
     }
     return price;
 }
@@ -122,11 +123,10 @@ static mpath_u128_t node_value(const prices_t *p, int source, const mpath_ports_
 {
     const mpath_ports_t *ports = p->ports;
     const uint32_t *out        = &p->out[source * ports->num_slots], *in;
-    uint32_t from = ports->nodes[ports->ports[source].node].lanes, matched = from & to->lanes, price;
-    uint32_t unmatched = ports->crossing ? cheapest(out, from & ~matched) : NEVER, any = cheapest(out, from);
+    mpath_nic_set_t from = ports->nodes[ports->ports[source].node].lanes, matched = from & to->lanes, rest;
+    uint32_t unmatched = ports->crossing ? cheapest(out, from & ~matched) : NEVER, any = cheapest(out, from), price;
     mpath_u128_t value = 0;
-    int i, destination, slot, all = matched == (1u << ports->num_slots) - 1;
-    uint32_t rest;
+    int i, destination, slot, all = __builtin_popcountll(matched) == ports->num_slots;
 
     for (i = to->first; i < to->first + to->num_ranks; i++) {
         destination = ports->members[i];
@@ -136,7 +136,7 @@ static mpath_u128_t node_value(const prices_t *p, int source, const mpath_ports_
             price = least(price, out[slot] + in[slot]);
         }
         for (rest = all ? 0 : matched; rest != 0; rest &= rest - 1) {
-            slot  = __builtin_ctz(rest);
+            slot  = __builtin_ctzll(rest);
             price = least(price, out[slot] + in[slot]);
         }
         if (ports->crossing && from != to->lanes) {
@@ -192,14 +192,14 @@ static mpath_ratio_t bound_of(const prices_t *p)
     return den == 0 ? none : mpath_ratio_floor(num, den);
 }
 
-/* What may block a piece's ways, of which all that are found get a price. */
+/* What may block a flow's routes, of which all that are found get a price. */
 typedef struct closure {
     mpath_ports_t *ports;
     uint32_t *price; /* by resource: 1 in the set */
     uint32_t *queue;
     int head, tail;
     mpath_ratio_t least; /* load that blocks */
-    uint64_t budget;     /* ways to look at */
+    uint64_t budget;     /* routes to look at */
 } closure_t;
 
 static int crosses(const uint32_t *price, const mpath_ports_route_t *route)
@@ -214,8 +214,8 @@ static int crosses(const uint32_t *price, const mpath_ports_route_t *route)
     return 0;
 }
 
-/* The most loaded resource of a way that crosses nothing in the set joins it. */
-static mpath_status_t close_way(closure_t *c, const mpath_ports_route_t *route)
+/* The most loaded resource of a route that crosses nothing in the set joins it. */
+static mpath_status_t close_route(closure_t *c, const mpath_ports_route_t *route)
 {
     const mpath_ports_t *ports = c->ports;
     mpath_ratio_t worst        = c->least, ratio;
@@ -237,11 +237,11 @@ static mpath_status_t close_way(closure_t *c, const mpath_ports_route_t *route)
     return MPATH_OK;
 }
 
-static mpath_status_t close_piece(void *arg, const mpath_ports_piece_t *piece)
+static mpath_status_t close_flow(void *arg, const mpath_ports_flow_t *flow)
 {
     closure_t *c = arg;
-    int vias[MPATH_PORTS_MOST_WAYS], count = mpath_ports_list_ways(c->ports, piece->source, piece->destination, vias),
-                                     i;
+    int vias[MPATH_PORTS_MOST_ROUTES], count = mpath_ports_list_routes(c->ports, flow->source, flow->destination, vias),
+                                       i;
     mpath_ports_route_t route;
 
     if (c->budget < (uint64_t)count) {
@@ -249,9 +249,9 @@ static mpath_status_t close_piece(void *arg, const mpath_ports_piece_t *piece)
     }
     c->budget -= (uint64_t)count;
     for (i = 0; i < count; i++) {
-        mpath_ports_route(c->ports, piece->source, piece->destination, vias[i], &route);
+        mpath_ports_route(c->ports, flow->source, flow->destination, vias[i], &route);
         if (!crosses(c->price, &route)) {
-            close_way(c, &route);
+            close_route(c, &route);
         }
     }
     return MPATH_OK;
@@ -261,7 +261,7 @@ static mpath_status_t close_piece(void *arg, const mpath_ports_piece_t *piece)
 static mpath_status_t close_set(mpath_ports_t *ports, uint32_t *price, uint32_t *queue)
 {
     mpath_ratio_t z       = mpath_ports_z(ports);
-    closure_t c           = {.ports = ports, .price = price, .queue = queue, .least = z, .budget = MOST_WAYS};
+    closure_t c           = {.ports = ports, .price = price, .queue = queue, .least = z, .budget = MOST_ROUTES};
     mpath_status_t status = MPATH_OK;
     int r;
 
@@ -274,7 +274,7 @@ static mpath_status_t close_set(mpath_ports_t *ports, uint32_t *price, uint32_t 
         }
     }
     while (c.head < c.tail && status == MPATH_OK) {
-        status = mpath_ports_visit(ports, queue[c.head++], close_piece, &c);
+        status = mpath_ports_visit(ports, queue[c.head++], close_flow, &c);
     }
     return status == MPATH_DECLINED ? MPATH_OK : status;
 }
@@ -312,9 +312,10 @@ static mpath_status_t ports_prove(mpath_ports_t *ports, const uint64_t *prices, 
 }
 
 #define MOST_PASSES 64
-#define PATIENCE 4         /* passes that bring little */
-#define PIECES_PER_PAIR 24 /* that are looked at, in all */
-#define PRICE_BITS 24      /* of the most loaded resource, when it is the narrowest one */
+#define MOST_RELAYS 2     /* of a route */
+#define PATIENCE 4        /* passes that bring little */
+#define FLOWS_PER_PAIR 24 /* that are looked at, in all */
+#define PRICE_BITS 24     /* of the most loaded resource, when it is the narrowest one */
 #define ONE_BITS 20
 #define STEEPNESS 8000000 /* alpha times the gap in parts per million */
 #define MOST_STEEP 8192
@@ -323,7 +324,8 @@ typedef struct repair {
     mpath_ports_t *ports;
     uint32_t resource; /* that sheds */
     uint64_t goal;     /* bytes that it may keep */
-    uint64_t budget;   /* pieces to look at */
+    int more_relays;   /* that a flow's other route may have */
+    uint64_t budget;   /* flows to look at */
     uint64_t alpha;
     uint64_t smallest; /* capacity */
     uint64_t *full;    /* by resource: bytes at which it is as loaded as the most loaded one is */
@@ -433,7 +435,7 @@ static uint64_t room_on(const repair_t *r, const mpath_ports_route_t *from, cons
     return room;
 }
 
-/* Of a piece of `bytes`, how many go; `there` are on the way already, and whole fragments stay. */
+/* Of a flow of `bytes`, how many go; `there` are on the route already, and whole fragments stay. */
 static uint64_t amount_of(const mpath_ports_t *ports, uint64_t bytes, uint64_t most, uint64_t there)
 {
     uint64_t smallest = ports->min_fragment_bytes;
@@ -461,21 +463,24 @@ static uint64_t bytes_by(const mpath_ports_t *ports, int source, int destination
     return move == 0 ? 0 : ports->moves.list[move].bytes;
 }
 
-/* The pair's cheapest other way that has room; 0: the piece stays. */
-static int find_way(const repair_t *r, const mpath_ports_piece_t *piece, int *via_p, mpath_ports_route_t *best)
+/* The pair's cheapest other route that has room; 0: the flow stays. */
+static int find_route(const repair_t *r, const mpath_ports_flow_t *flow, int *via_p, mpath_ports_route_t *best)
 {
-    int vias[MPATH_PORTS_MOST_WAYS], count, i, found = 0;
-    uint64_t least = cost_of(r, &piece->route), cost;
+    int vias[MPATH_PORTS_MOST_ROUTES], count, i, found = 0;
+    uint64_t least = cost_of(r, &flow->route), cost;
     mpath_ports_route_t route;
 
-    count = mpath_ports_list_ways(r->ports, piece->source, piece->destination, vias);
+    count = mpath_ports_list_routes(r->ports, flow->source, flow->destination, vias);
     for (i = 0; i < count; i++) {
-        if (vias[i] == piece->via) {
+        if (vias[i] == flow->via) {
             continue;
         }
-        mpath_ports_route(r->ports, piece->source, piece->destination, vias[i], &route);
+        mpath_ports_route(r->ports, flow->source, flow->destination, vias[i], &route);
+        if (route.num_relays > flow->route.num_relays + r->more_relays) {
+            continue;
+        }
         cost = cost_of(r, &route);
-        if (cost < least && room_on(r, &piece->route, &route) > 0) {
+        if (cost < least && room_on(r, &flow->route, &route) > 0) {
             least  = cost;
             found  = 1;
             *via_p = vias[i];
@@ -485,8 +490,8 @@ static int find_way(const repair_t *r, const mpath_ports_piece_t *piece, int *vi
     return found;
 }
 
-/* Moves what it may of one piece; MPATH_DECLINED: enough has moved. */
-static mpath_status_t repair_piece(void *arg, const mpath_ports_piece_t *piece)
+/* Moves what it may of one flow; MPATH_DECLINED: enough has moved. */
+static mpath_status_t repair_flow(void *arg, const mpath_ports_flow_t *flow)
 {
     repair_t *r          = arg;
     mpath_ports_t *ports = r->ports;
@@ -499,18 +504,18 @@ static mpath_status_t repair_piece(void *arg, const mpath_ports_piece_t *piece)
         return MPATH_DECLINED;
     }
     r->budget--;
-    if (!find_way(r, piece, &via, &route)) {
+    if (!find_route(r, flow, &via, &route)) {
         return MPATH_OK;
     }
-    room   = room_on(r, &piece->route, &route);
-    most   = until_equal(r, &piece->route, &route);
+    room   = room_on(r, &flow->route, &route);
+    most   = until_equal(r, &flow->route, &route);
     amount = most < room ? most : room;
-    amount = amount_of(ports, piece->bytes, amount, bytes_by(ports, piece->source, piece->destination, via));
+    amount = amount_of(ports, flow->bytes, amount, bytes_by(ports, flow->source, flow->destination, via));
     if (amount == 0 || amount > room) {
         return MPATH_OK;
     }
-    status = mpath_ports_shift(ports, piece, via, &route, amount);
-    set_prices_on(r, &piece->route);
+    status = mpath_ports_shift(ports, flow, via, &route, amount);
+    set_prices_on(r, &flow->route);
     set_prices_on(r, &route);
     return status;
 }
@@ -520,13 +525,17 @@ static mpath_status_t repair_all(repair_t *r, mpath_ratio_t goal)
 {
     mpath_ports_t *ports = r->ports;
     mpath_status_t status;
-    int resource;
+    int resource, by_relays = ports->on_hosts && !ports->all_drive;
 
     for (resource = 0; resource < ports->num_resources; resource++) {
         r->resource = (uint32_t)resource;
         if (mpath_ratio_less(goal, level(ports, r->resource))) {
             r->goal = mpath_ratio_times_up(goal, ports->capacity[resource]);
-            status  = mpath_ports_visit(ports, r->resource, repair_piece, r);
+            status  = MPATH_OK;
+            for (r->more_relays = by_relays ? 1 : MOST_RELAYS; r->more_relays <= MOST_RELAYS && status == MPATH_OK;
+                 r->more_relays++) {
+                status = mpath_ports_visit(ports, r->resource, repair_flow, r);
+            }
             if (status != MPATH_OK && status != MPATH_DECLINED) {
                 return status;
             }
@@ -565,7 +574,7 @@ static mpath_status_t repair(repair_t *r, mpath_ratio_t *bound, uint32_t gap_ppm
 
 mpath_status_t mpath_ports_repair(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
-    repair_t r = {.ports = ports, .budget = PIECES_PER_PAIR * (uint64_t)ports->num_pairs, .smallest = UINT64_MAX};
+    repair_t r = {.ports = ports, .budget = FLOWS_PER_PAIR * (uint64_t)ports->num_pairs, .smallest = UINT64_MAX};
     mpath_status_t status;
     int resource;
 

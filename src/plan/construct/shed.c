@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves the bytes that static routes put above the targets. A piece only goes where every resource of its new route
+ * Moves the bytes that static routes put above the targets. A flow only goes where every resource of its new route
  * stays within its target, so that nothing else becomes overloaded. Routes with few relays come first.
  */
 #include "plan/construct/construct.h"
@@ -47,7 +47,7 @@ static mpath_status_t ports_move(mpath_ports_t *ports, int source, int destinati
     return mpath_moves_record(&ports->moves, source, destination, via, bytes);
 }
 
-mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_piece_t *from, int via,
+mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_flow_t *from, int via,
                                  const mpath_ports_route_t *to, uint64_t bytes)
 {
     add_load(ports, &from->route, 0 - bytes);
@@ -70,15 +70,15 @@ mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int desti
     return ports_move(ports, source, destination, &from, via, &to, bytes);
 }
 
-/* Stamps the static route; nonzero when it uses the resource. */
+/* Stamps the static route, but for a resource that sheds: there no room is found. Nonzero when the route uses it. */
 static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, uint32_t resource)
 {
     int i, found = 0;
 
     ports->serial++;
     for (i = 0; i < route->num_resources; i++) {
-        ports->stamp[route->resources[i]] = ports->serial;
         found |= route->resources[i] == resource;
+        ports->stamp[route->resources[i]] = route->resources[i] == resource ? 0 : ports->serial;
     }
     return found;
 }
@@ -114,7 +114,7 @@ static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int dest
     }
     mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &from);
     mpath_ports_route_over(ports, source, destination, via, via, &to);
-    ports_stamp(ports, &from, 0);
+    ports_stamp(ports, &from, MPATH_PORTS_NONE);
     room     = room_on_legs(ports, &to);
     bytes    = bytes < room ? bytes : room;
     bytes    = bytes == 0 ? 0 : mpath_moves_fit(all, bytes, room, ports->min_fragment_bytes);
@@ -122,18 +122,18 @@ static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int dest
     return bytes == 0 ? MPATH_OK : ports_move(ports, source, destination, &from, via, &to, bytes);
 }
 
-/* The ways of a pair, and the pieces that use a resource. */
+/* The routes of a pair, and the flows that use a resource. */
 
-int mpath_ports_list_ways(const mpath_ports_t *ports, int source, int destination, int *vias)
+int mpath_ports_list_routes(const mpath_ports_t *ports, int source, int destination, int *vias)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    uint32_t matched, from, to;
+    mpath_nic_set_t matched, from, to;
     int count = 0;
 
     vias[count++] = MPATH_PORTS_STATIC;
     if (s->node == d->node) {
         for (from = s->links_to & d->links_from; from != 0; from &= from - 1) {
-            vias[count++] = __builtin_ctz(from);
+            vias[count++] = __builtin_ctzll(from);
         }
         if (mpath_ports_can_peer(ports, source, destination)) {
             vias[count++] = MPATH_PORTS_STAGED;
@@ -142,15 +142,15 @@ int mpath_ports_list_ways(const mpath_ports_t *ports, int source, int destinatio
     }
     matched = mpath_ports_matched(ports, source, destination);
     for (from = matched; from != 0; from &= from - 1) {
-        vias[count++] = __builtin_ctz(from);
+        vias[count++] = __builtin_ctzll(from);
     }
     if (!ports->crossing || ports->nodes[s->node].lanes == ports->nodes[d->node].lanes) {
         return count;
     }
     for (from = ports->nodes[s->node].lanes; from != 0; from &= from - 1) {
-        to = ports->nodes[d->node].lanes & ((matched >> __builtin_ctz(from)) & 1 ? ~matched : UINT32_MAX);
+        to = ports->nodes[d->node].lanes & ((matched >> __builtin_ctzll(from)) & 1 ? ~matched : ~UINT64_C(0));
         for (; to != 0; to &= to - 1) {
-            vias[count++] = MPATH_PORTS_CROSS + __builtin_ctz(from) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(to);
+            vias[count++] = MPATH_PORTS_CROSS + __builtin_ctzll(from) * MPATH_PORTS_MAX_SLOTS + __builtin_ctzll(to);
         }
     }
     return count;
@@ -162,13 +162,13 @@ typedef struct visitor {
     void *arg;
 } visitor_t;
 
-static mpath_status_t visit_piece(mpath_ports_t *ports, const visitor_t *v, int source, int destination, int via,
-                                  uint64_t bytes)
+static mpath_status_t visit_flow(mpath_ports_t *ports, const visitor_t *v, int source, int destination, int via,
+                                 uint64_t bytes)
 {
-    mpath_ports_piece_t piece = {.source = source, .destination = destination, .via = via, .bytes = bytes};
+    mpath_ports_flow_t flow = {.source = source, .destination = destination, .via = via, .bytes = bytes};
 
-    mpath_ports_route(ports, source, destination, via, &piece.route);
-    return mpath_ports_uses(&piece.route, v->resource) ? v->visit(v->arg, &piece) : MPATH_OK;
+    mpath_ports_route(ports, source, destination, via, &flow.route);
+    return mpath_ports_uses(&flow.route, v->resource) ? v->visit(v->arg, &flow) : MPATH_OK;
 }
 
 static mpath_status_t visit_pair(mpath_ports_t *ports, const visitor_t *v, int source, int destination)
@@ -186,13 +186,13 @@ static mpath_status_t visit_pair(mpath_ports_t *ports, const visitor_t *v, int s
     }
     move = ports->moves.head[pair];
     if (bytes > 0) {
-        status = visit_piece(ports, v, source, destination, MPATH_PORTS_STATIC, bytes);
+        status = visit_flow(ports, v, source, destination, MPATH_PORTS_STATIC, bytes);
     }
     for (; move != 0 && status == MPATH_OK; move = next) { /* moves that are added meanwhile stand before */
         next  = ports->moves.list[move].next;
         bytes = ports->moves.list[move].bytes;
         if (bytes > 0) {
-            status = visit_piece(ports, v, source, destination, ports->moves.list[move].via, bytes);
+            status = visit_flow(ports, v, source, destination, ports->moves.list[move].via, bytes);
         }
     }
     return status;
@@ -233,11 +233,6 @@ mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_
 
 /* Balances the NICs of a node of GPUs: which bytes could arrive on, or leave by, which of its NICs, and their moves. */
 
-static uint64_t pair_bytes(const mpath_ports_t *ports, int receives, int own, int other)
-{
-    return mpath_moves_left(&ports->moves, receives ? other : own, receives ? own : other);
-}
-
 static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int node, int receives)
 {
     const mpath_ports_lane_t *lane;
@@ -255,7 +250,8 @@ static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int 
 static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, const mpath_ports_node_t *node,
                        int receives)
 {
-    const int32_t *own = ports->members + node->first, *end = own + node->num_ranks;
+    size_t ranks = (size_t)ports->num_ranks, step = receives ? 1 : ranks, pair;
+    const int32_t *first = ports->members + node->first, *end = first + node->num_ranks, *own;
     int other, from, to;
 
     for (other = 0; other < ports->num_ranks; other++) {
@@ -263,10 +259,11 @@ static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, con
         if (&ports->nodes[ports->ports[other].node] == node) {
             continue;
         }
-        for (own = end - node->num_ranks; own < end; own++) {
+        for (own = first; own < end; own++) {
             from = ports->ports[*own].slot;
+            pair = (size_t)other * (receives ? ranks : 1) + (size_t)*own * step;
             if (from != to && !mpath_ports_is_linked(ports, *own, other)) {
-                balance->left[from][to] += pair_bytes(ports, receives, *own, other);
+                balance->left[from][to] += mpath_moves_left_of(&ports->moves, pair);
             }
         }
     }
@@ -329,14 +326,18 @@ mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
 }
 
 #define PASSES 2
+#define MOST_ROOM (UINT64_MAX / MPATH_PORTS_MAX_SLOTS) /* of a lane: all together have no more than 64 bits */
 
 /* A resource that sheds bytes. */
 typedef struct shedding {
     uint32_t resource;
-    int slot; /* of the NIC that it is; -1: it is none */
+    int slot;       /* of the NIC that it is; -1: it is none */
+    int only_local; /* no static route between nodes uses it */
     int receives;
     int pass;
     uint64_t excess; /* bytes to go */
+    uint64_t load;   /* of which they go, where all pairs lose as large a part; 0: the first ones lose all */
+    uint64_t due;    /* bytes of the pairs so far that have not gone yet */
 } shedding_t;
 
 /* The best route so far. */
@@ -347,19 +348,18 @@ typedef struct choice {
     mpath_ports_route_t route;
 } choice_t;
 
-/* Takes the route when it has more room and does not use the shedding resource. */
-static void take(const mpath_ports_t *ports, const shedding_t *from, int via, const mpath_ports_route_t *route,
-                 choice_t *best)
+/* Takes the route when it has more room. */
+static void take(const mpath_ports_t *ports, int via, const mpath_ports_route_t *route, choice_t *best)
 {
     uint64_t room = UINT64_MAX, here;
     int i;
 
     for (i = 0; i < route->num_resources; i++) {
         here = mpath_ports_room_at(ports, route->resources[i]);
-        room = here < room ? here : room;
-        if (room <= best->room || route->resources[i] == from->resource) {
+        if (here <= best->room) {
             return;
         }
+        room = here < room ? here : room;
     }
     best->room  = room;
     best->found = 1;
@@ -367,13 +367,12 @@ static void take(const mpath_ports_t *ports, const shedding_t *from, int via, co
     best->route = *route;
 }
 
-static void consider(const mpath_ports_t *ports, const shedding_t *from, int source, int destination, int via,
-                     choice_t *best)
+static void consider(const mpath_ports_t *ports, int source, int destination, int via, choice_t *best)
 {
     mpath_ports_route_t route;
 
     mpath_ports_route(ports, source, destination, via, &route);
-    take(ports, from, via, &route, best);
+    take(ports, via, &route, best);
 }
 
 /* Inside a node: through host memory, later by relays too. */
@@ -386,10 +385,10 @@ static void consider_local(const mpath_ports_t *ports, const shedding_t *from, i
         relays = ports->ports[source].links_to & ports->ports[destination].links_from;
     }
     for (; relays != 0; relays &= relays - 1) {
-        consider(ports, from, source, destination, __builtin_ctz(relays), best);
+        consider(ports, source, destination, __builtin_ctz(relays), best);
     }
     if (mpath_ports_can_peer(ports, source, destination)) {
-        consider(ports, from, source, destination, MPATH_PORTS_STAGED, best);
+        consider(ports, source, destination, MPATH_PORTS_STAGED, best);
     }
 }
 
@@ -398,17 +397,17 @@ static void consider_crossing(const mpath_ports_t *ports, const shedding_t *from
                               choice_t *best)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    uint32_t matched  = mpath_ports_matched(ports, source, destination), i, j;
-    uint32_t all_from = ports->nodes[s->node].lanes, all_to = ports->nodes[d->node].lanes;
+    mpath_nic_set_t matched  = mpath_ports_matched(ports, source, destination), i, j;
+    mpath_nic_set_t all_from = ports->nodes[s->node].lanes, all_to = ports->nodes[d->node].lanes;
 
     for (i = from->pass == 0 && s->slots != 0 ? s->slots : all_from; i != 0; i &= i - 1) {
-        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, __builtin_ctz(i))->tx) <= best->room) {
+        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, __builtin_ctzll(i))->tx) <= best->room) {
             continue;
         }
-        j = (matched >> __builtin_ctz(i)) & 1 ? all_to & ~matched : all_to;
+        j = (matched >> __builtin_ctzll(i)) & 1 ? all_to & ~matched : all_to;
         for (j &= from->pass == 0 && d->slots != 0 ? d->slots : all_to; j != 0; j &= j - 1) {
-            consider(ports, from, source, destination,
-                     MPATH_PORTS_CROSS + __builtin_ctz(i) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(j), best);
+            consider(ports, source, destination,
+                     MPATH_PORTS_CROSS + __builtin_ctzll(i) * MPATH_PORTS_MAX_SLOTS + __builtin_ctzll(j), best);
         }
     }
 }
@@ -418,17 +417,17 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
                            choice_t *best)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    uint32_t slots = mpath_ports_matched(ports, source, destination), rest = slots;
+    mpath_nic_set_t slots = mpath_ports_matched(ports, source, destination), rest = slots;
     mpath_ports_route_t route;
     int slot;
 
     rest &= from->pass == 0 ? s->slots | d->slots : slots;
     for (; rest != 0; rest &= rest - 1) {
-        slot = __builtin_ctz(rest);
+        slot = __builtin_ctzll(rest);
         if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->room &&
             mpath_ports_room_at(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->room) {
             mpath_ports_route_over(ports, source, destination, slot, slot, &route);
-            take(ports, from, slot, &route, best);
+            take(ports, slot, &route, best);
         }
     }
     if (ports->crossing && ports->nodes[s->node].lanes != ports->nodes[d->node].lanes) {
@@ -439,10 +438,72 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
 /* Whether the static route may use what sheds, at a glance. */
 static int may_use(const mpath_ports_t *ports, const shedding_t *from, int source, int destination)
 {
-    int slot_from, slot_to;
+    int is_local = ports->ports[source].node == ports->ports[destination].node, slot_from, slot_to;
 
-    return from->slot < 0 || (mpath_ports_static_slots(ports, source, destination, &slot_from, &slot_to) &&
-                              (from->receives ? slot_to : slot_from) == from->slot);
+    if (from->slot < 0) {
+        return is_local || !from->only_local;
+    }
+    return !is_local && mpath_ports_static_slots(ports, source, destination, &slot_from, &slot_to) &&
+           (from->receives ? slot_to : slot_from) == from->slot;
+}
+
+/* Lanes between two nodes that have room, but the one that sheds, and how much. */
+static mpath_nic_set_t open_lanes(const mpath_ports_t *ports, const shedding_t *from, int source, int destination,
+                                  uint64_t *room, uint64_t *all_p)
+{
+    int s = ports->ports[source].node, d = ports->ports[destination].node, slot;
+    mpath_nic_set_t open = 0, rest = mpath_ports_matched(ports, source, destination) & ~(UINT64_C(1) << from->slot);
+    uint64_t tx, rx;
+
+    *all_p = 0;
+    for (; rest != 0; rest &= rest - 1) {
+        slot       = __builtin_ctzll(rest);
+        tx         = mpath_ports_room_at(ports, mpath_ports_lane(ports, s, slot)->tx);
+        rx         = mpath_ports_room_at(ports, mpath_ports_lane(ports, d, slot)->rx);
+        room[slot] = tx < rx ? tx : rx;
+        room[slot] = room[slot] < MOST_ROOM ? room[slot] : MOST_ROOM;
+        *all_p += room[slot];
+        open |= room[slot] > 0 ? UINT64_C(1) << slot : 0;
+    }
+    return open;
+}
+
+static uint64_t part_of(uint64_t bytes, uint64_t part, uint64_t whole)
+{
+    return (uint64_t)((mpath_u128_t)bytes * part / whole);
+}
+
+/*
+ * Moves the pair's part of the excess, to all lanes by the room that they have. What is no whole fragment is added to what the
+ * next lane, or the next pair, is to take.
+ */
+static mpath_status_t share_pair(mpath_ports_t *ports, shedding_t *from, int source, int destination,
+                                 const mpath_ports_route_t *fixed)
+{
+    uint64_t bytes = mpath_moves_left(&ports->moves, source, destination), room[MPATH_PORTS_MAX_SLOTS], all, amount;
+    mpath_nic_set_t open  = open_lanes(ports, from, source, destination, room, &all);
+    mpath_status_t status = MPATH_OK;
+    mpath_ports_route_t route;
+    int slot;
+
+    from->due += part_of(bytes, from->excess, from->load);
+    for (; open != 0 && bytes > 0 && status == MPATH_OK; open &= open - 1) {
+        slot   = __builtin_ctzll(open);
+        amount = part_of(from->due, room[slot], all);
+        all -= room[slot];
+        if (amount < mpath_moves_least(bytes, ports->min_fragment_bytes) / 2) {
+            continue;
+        }
+        amount = amount < room[slot] ? amount : room[slot];
+        amount = mpath_moves_fit(bytes, amount, room[slot], ports->min_fragment_bytes);
+        if (amount > 0) {
+            mpath_ports_route(ports, source, destination, slot, &route);
+            status = ports_move(ports, source, destination, fixed, slot, &route, amount);
+            from->due -= amount < from->due ? amount : from->due;
+            bytes -= amount;
+        }
+    }
+    return status;
 }
 
 /* Moves what the shedding resource needs of one pair. */
@@ -459,6 +520,9 @@ static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int sour
     mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &fixed);
     if (!ports_stamp(ports, &fixed, from->resource)) {
         return MPATH_OK;
+    }
+    if (from->load > 0) {
+        return share_pair(ports, from, source, destination, &fixed);
     }
     bytes                    = mpath_moves_left(&ports->moves, source, destination);
     best.via                 = MPATH_PORTS_STATIC; /* compilers do not see that it is only used when found */
@@ -499,7 +563,7 @@ static mpath_status_t shed_rank(mpath_ports_t *ports, shedding_t *from, int rank
 }
 
 /* All pairs of the ranks of a node with others, received or sent; `slots`: only with others beside these. */
-static mpath_status_t shed_node(mpath_ports_t *ports, shedding_t *from, int node, int receives, uint32_t slots)
+static mpath_status_t shed_node(mpath_ports_t *ports, shedding_t *from, int node, int receives, mpath_nic_set_t slots)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];
     mpath_status_t status       = MPATH_OK;
@@ -535,7 +599,7 @@ static mpath_status_t shed_lane_pairs(mpath_ports_t *ports, shedding_t *from, in
     if (status != MPATH_OK || from->excess == 0 || (ports->uniform && (ports->crossing || !from->receives))) {
         return status;
     }
-    return shed_node(ports, from, node, from->receives, ports->uniform ? 1u << from->slot : 0);
+    return shed_node(ports, from, node, from->receives, ports->uniform ? UINT64_C(1) << from->slot : 0);
 }
 
 /* A port, or a link: pairs of its rank, then those that the rank forwards. */
@@ -557,9 +621,12 @@ static mpath_status_t shed_port_pairs(mpath_ports_t *ports, shedding_t *from, in
 /* Sheds from an overloaded NIC in a slot of the rank's node, or from another resource of the rank. */
 static mpath_status_t shed_overloaded(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
 {
-    shedding_t from       = {.resource = resource, .slot = slot, .receives = receives};
-    mpath_status_t status = MPATH_OK;
+    const mpath_port_t *port = &ports->ports[rank];
+    shedding_t from          = {.resource = resource, .slot = slot, .receives = receives};
+    mpath_status_t status    = MPATH_OK;
 
+    from.only_local = ports->crossing && ports->uniform && !ports->has_domains && resource != port->up &&
+                      resource != port->down;
     for (; from.pass < PASSES && status == MPATH_OK; from.pass++) {
         if (ports->load[resource] <= ports->target[resource]) {
             break;
@@ -599,10 +666,10 @@ static uint64_t nics_target(const mpath_ports_t *ports, const mpath_port_t *port
 {
     const mpath_ports_lane_t *lane;
     uint64_t target = 0;
-    uint32_t slots;
+    mpath_nic_set_t slots;
 
     for (slots = port->slots; slots != 0; slots &= slots - 1) {
-        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctzll(slots));
         target += ports->target[receives ? lane->rx : lane->tx];
     }
     return target;
@@ -679,4 +746,26 @@ mpath_status_t mpath_ports_shed(mpath_ports_t *ports)
         }
     }
     return status == MPATH_OK ? shed_steps(ports, ports->num_nic_steps, ports->num_steps) : status;
+}
+
+mpath_status_t mpath_ports_share(mpath_ports_t *ports)
+{
+    const mpath_ports_step_t *step = ports->steps, *end = ports->steps + ports->num_nic_steps;
+    mpath_status_t status = MPATH_OK;
+    uint64_t load, target;
+
+    for (; step < end && status == MPATH_OK; step++) {
+        load   = ports->load[step->resource];
+        target = ports->target[step->resource];
+        if (load > target && load - target >= load / 2) {
+            shedding_t from = {.resource = step->resource,
+                               .slot     = step->slot,
+                               .receives = step->receives,
+                               .load     = load,
+                               .excess   = load - target};
+
+            status = shed_lane_pairs(ports, &from, ports->ports[step->rank].node);
+        }
+    }
+    return status;
 }
