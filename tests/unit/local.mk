@@ -96,6 +96,9 @@ unit_programs += unit/test_team
 unit_test_team_SOURCES = unit/test_team.c $(ranks_sources)
 unit_programs += unit/test_team_memory
 unit_test_team_memory_SOURCES = unit/test_team_memory.c $(ranks_sources)
+unit_programs += unit/test_no_memory
+unit_test_no_memory_SOURCES = unit/test_no_memory.c $(ranks_sources)
+unit_test_no_memory_LDFLAGS = -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc -Wl,--wrap=mpath_reserve
 unit_programs += unit/test_move
 unit_test_move_SOURCES = unit/test_move.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 unit_programs += unit/test_alltoallv
