@@ -12,6 +12,7 @@
 #include "gpu_kinds.h"
 #include "util/time.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -106,11 +107,21 @@ static int is_copied(hand_t *hand, uint64_t chunk)
     return status == MPATH_OK;
 }
 
+/* Others may need the processor, where there are fewer of these than processes. */
+static void pause_after(int nothing_moved)
+{
+    if (nothing_moved) {
+        sched_yield();
+    }
+}
+
 static void send_all(hand_t *hand, int stages)
 {
     uint64_t filled = atomic_load(&hand->pair->filled), end = filled + chunks, next = filled;
 
     while (filled < end) {
+        uint64_t before = filled + next;
+
         if ((next < end) && (next - atomic_load(&hand->pair->taken) < num_slots)) {
             if (stages & BY_GPUS) {
                 copy(hand, next, 1);
@@ -120,6 +131,7 @@ static void send_all(hand_t *hand, int stages)
         if ((filled < next) && (!(stages & BY_GPUS) || is_copied(hand, filled))) {
             atomic_store(&hand->pair->filled, ++filled);
         }
+        pause_after(filled + next == before);
     }
 }
 
@@ -128,6 +140,8 @@ static void receive_all(hand_t *hand, int stages)
     uint64_t taken = atomic_load(&hand->pair->taken), end = taken + chunks, placed = taken;
 
     while (placed < end) {
+        uint64_t before = placed + taken;
+
         if ((taken < end) && (taken < atomic_load(&hand->pair->filled)) && (taken - placed < num_slots)) {
             if (stages & BY_PROCESSORS) {
                 memcpy(hand->slots + taken % num_slots * CHUNK, hand->from + taken % num_slots * CHUNK, CHUNK);
@@ -140,6 +154,7 @@ static void receive_all(hand_t *hand, int stages)
         if ((placed < taken) && (!(stages & BY_GPUS) || is_copied(hand, placed))) {
             placed++;
         }
+        pause_after(placed + taken == before);
     }
 }
 
