@@ -353,7 +353,7 @@ static void test_set_nic(void **state)
 /* Nodes beside each other, and with others between, that share no rail; with a spine only one without a NIC is apart. */
 static void test_apart(void **state)
 {
-    const uint8_t rails[][6] = {{1, 1, 2, 2, 1, 4}, {3, 1, 2, 6, 6, 4}, {1, 1, 0, 0, 7, 1}};
+    const uint8_t rails[][4] = {{1, 1, 2, 1}, {3, 1, 2, 6}, {1, 0, 7, 1}};
     cluster_t c;
 
     (void)state;
@@ -361,10 +361,10 @@ static void test_apart(void **state)
         const mpath_access_mode_t access = kind / 3 % 2 == 0 ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
         mpath_topo_t *topo;
 
-        cluster_of_nics(&c, 6, 3, access, kind / 6);
+        cluster_of_nics(&c, 4, 3, access, kind / 6);
         topo = cluster_build(&c);
         assert_int_equal(mpath_topo_num_apart(topo), 0);
-        for (int i = 0; i < 18; i++) {
+        for (int i = 0; i < 12; i++) {
             assert_int_equal(mpath_topo_set_nic(topo, i / 3, i % 3, (rails[kind % 3][i / 3] >> i % 3) & 1), MPATH_OK);
         }
         assert_true(kind >= 6 && kind % 3 != 2 ? mpath_topo_num_apart(topo) == 0 : mpath_topo_num_apart(topo) > 0);
