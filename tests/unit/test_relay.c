@@ -251,7 +251,7 @@ static int no_slot_body(ranks_self_t *self, void *argument)
     uint64_t near          = job->max_bytes / 4;
     member_t member;
 
-    setenv("FAKE_CUDA_DELAY_US", (self->rank == 3) ? "10000" : "30", 1);
+    setenv("FAKE_CUDA_DELAY_US", (self->rank == 3) ? "40000" : "30", 1);
     relay_member_init(&member, self, job);
     member.demand[1 * 4 + 2] = job->max_bytes;
     member.demand[1 * 4 + 3] = near;
