@@ -226,10 +226,8 @@ run_unit() {
     done
     tests=$first$tests
     find "$build_dir/tests" -name '*.trs' -delete
-    # What is tested is made first, while no other stage makes something in the same tree.
-    make_tree "$build_dir" check TESTS= >"$build_dir/make_check.log" 2>&1 || rc=$?
-    # More at a time than processors: many of them wait for deadlines most of their time. Beside MPI jobs fewer.
-    ((rc != 0)) || make -s -j"${MPATH_UNIT_JOBS:-6}" -C "$build_dir" check TESTS="$tests" >"$build_dir/make_check.log" 2>&1 || rc=$?
+    # More at a time than processors: many of them wait for deadlines most of their time.
+    make -s -j6 -C "$build_dir" check TESTS="$tests" >"$build_dir/make_check.log" 2>&1 || rc=$?
     report_unit_logs "$build_dir"
     # With no result at all find is content.
     if ((rc != 0)) && [[ -z $(find "$build_dir/tests" -name '*.trs' -exec grep -l '^:global-test-result: FAIL' {} +) ]]; then
@@ -266,13 +264,10 @@ stage_sanitize() {
         return
     fi
     export UBSAN_OPTIONS=print_stacktrace=1
-    # Open MPI itself leaks at exit, so leak detection stays with the unit tests. Beside these: ranks that wait take what others leave.
-    export MPATH_UNIT_JOBS=4
-    ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 suite mpi-sanitized tests/mpi/run "$check_dir/asan" >"$check_dir/sanitized.out" 2>&1 &
     # scale/growth counts allocations, golden/compilers compiles the planner itself, the others try configure, scripts and what is installed, whatever the tree is made of.
     ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" scale/growth golden/compilers unit/scripts unit/man unit/packaging
-    wait
-    cat "$check_dir/sanitized.out"
+    # Open MPI itself leaks at exit, so leak detection stays with the unit tests.
+    ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 suite mpi-sanitized tests/mpi/run "$check_dir/asan"
 }
 
 run_fuzzer() {
