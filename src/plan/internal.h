@@ -23,18 +23,23 @@ struct mpath_plan {
 /* Makes room for `more` flows. */
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more);
 
-/* Appends one piece; room has been reserved. */
-static inline void mpath_plan_append(mpath_plan_t *plan, int source, int destination, int path, uint64_t offset,
-                                     uint64_t bytes)
+/* Writes a flow. */
+static inline void mpath_flow_put(mpath_flow_t *flow, int source, int destination, int path, uint64_t offset,
+                                  uint64_t bytes)
 {
-    mpath_flow_t *flow = &plan->flows[plan->num_flows++];
-
     flow->source      = source;
     flow->destination = destination;
     flow->path        = path;
     flow->number      = 0;
     flow->offset      = offset;
     flow->bytes       = bytes;
+}
+
+/* Appends one piece; room has been reserved. */
+static inline void mpath_plan_append(mpath_plan_t *plan, int source, int destination, int path, uint64_t offset,
+                                     uint64_t bytes)
+{
+    mpath_flow_put(&plan->flows[plan->num_flows++], source, destination, path, offset, bytes);
 }
 
 /*

@@ -742,7 +742,6 @@ static void topo_compare_rails(mpath_topo_t *topo)
     for (int i = 0; topo->rails_match && (i < topo->num_nodes); i++) {
         topo->rails_match = node_matches(topo, i);
     }
-    topo->rails_equal = topo->rails_match && mpath_topo_rails_alike(topo);
 }
 
 /* --- signature --------------------------------------------------------------------------------------------------- */
@@ -1147,11 +1146,6 @@ int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kin
     default:
         return -1;
     }
-}
-
-int mpath_topo_rails_equal(const mpath_topo_t *topo)
-{
-    return topo->rails_equal && (topo->params.max_paths == 0);
 }
 
 int mpath_topo_rails_match(const mpath_topo_t *topo)

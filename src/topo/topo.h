@@ -303,11 +303,10 @@ const char *mpath_lane_kind_name(mpath_lane_kind_t kind);
 /* Nonzero: every node has the same NICs in use, by ranks on GPUs too, at least one, and all have the same rate. */
 int mpath_topo_rails_alike(const mpath_topo_t *topo);
 /*
- * Nonzero: rails are interchangeable: alike, with the same numbers on all nodes. A NIC is in use when it is up and, with
- * affine access, a rank sits beside it. Never where GPUs are described: there the way to a rail counts too.
+ * Nonzero: every node has the same NICs in use, with the same numbers; each rail may have a rate of its own, which it has on all nodes.
+ * A NIC is in use when it is up and, with affine access, a rank sits beside it. Never where GPUs are described: there the way to a rail
+ * counts too.
  */
-int mpath_topo_rails_equal(const mpath_topo_t *topo);
-/* As mpath_topo_rails_equal(), but each rail may have a rate of its own, which it has on all nodes. */
 int mpath_topo_rails_match(const mpath_topo_t *topo);
 
 /* A checksum over everything that paths and plans depend on. */

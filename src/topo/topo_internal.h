@@ -47,7 +47,7 @@ typedef struct mpath_topo_gpu_node {
 
 struct mpath_topo {
     int num_nodes, num_ranks, num_resources;
-    int rails_equal, rails_match;
+    int rails_match;
     uint64_t signature;
     mpath_topo_params_t params;
     mpath_machine_t **machines; /* by node, with the NICs that it has and no name; equal ones are shared */

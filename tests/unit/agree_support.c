@@ -181,7 +181,8 @@ static void load_check(const mpath_team_t *team, const mpath_agreed_t *agreed, i
         }
     }
     ranks_check(agreed->busiest_bytes == rank_bytes && agreed->cross_bytes == cross_bytes);
-    ranks_check((agreed->node_sends != NULL) == (mpath_topo_num_nodes(topo) > 1 && mpath_topo_rails_equal(topo)));
+    ranks_check((agreed->node_sends != NULL) ==
+                (mpath_topo_num_nodes(topo) > 1 && mpath_topo_rails_match(topo) && mpath_topo_rails_alike(topo)));
     if (agreed->node_sends != NULL) {
         ranks_check(agreed->node_bytes == node_bytes && agreed->static_bytes == static_bytes);
     }

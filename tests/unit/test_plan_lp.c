@@ -110,7 +110,7 @@ static int is_closed(const plan_case_t *c, double optimum)
     for (i = 0; i < cells; i++) {
         memory += 2 * (double)c->demand[i] * 1e9 / (double)mpath_topo_machine(c->topo, 0)->host_memory_bps;
     }
-    return mpath_topo_rails_equal(c->topo) && memory < optimum &&
+    return mpath_topo_rails_match(c->topo) && mpath_topo_rails_alike(c->topo) && memory < optimum &&
            (double)mpath_plan_all_rails_bound_ns(c->topo, c->demand) >= optimum * (1 - 1e-6) - 1;
 }
 

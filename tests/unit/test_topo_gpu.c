@@ -35,7 +35,7 @@ static void test_mesh(void **state)
     assert_int_equal(mpath_topo_resource(topo, mpath_topo_nvlink_find(topo, 0, 2, 3))->peer, 3);
     assert_true(mpath_topo_resource(topo, mpath_topo_nvlink_find(topo, 0, 2, 3))->capacity_bps == 123 * GBPS);
     assert_int_equal(mpath_topo_nvlink_find(topo, 0, 2, 2), -1);
-    assert_false(mpath_topo_rails_equal(topo));
+    assert_false(mpath_topo_rails_match(topo) && mpath_topo_rails_alike(topo));
     assert_true(mpath_topo_is_linked(topo, 0, 2));
     assert_false(mpath_topo_is_linked(topo, 0, 5));
     mpath_topo_destroy(topo);

@@ -46,7 +46,8 @@ class Turns:
             if self._left.pop(work, work) is None:
                 self._change.notify_all()
 
-    def look(self):
+    def wake(self):
+        """A queue is broken: what waits in it waits no more."""
         with self._change:
             self._change.notify_all()
 
@@ -320,7 +321,8 @@ class Queue:
     def _make_body(self, key):
         work = self._pending.get(key)
         try:
-            turns.wait(work)
+            if self.broken is None:
+                turns.wait(work)
             if self.broken is not None:
                 return native.BROKEN
             if work.before is not None:
@@ -362,7 +364,7 @@ class Queue:
         mpi.note_failure()
         self.alarm.ring(text)
         held = {key: (work, work.keep, work.call.keep, work.call.body) for key, work in list(self._pending.items())}
-        turns.look()
+        turns.wake()
         key = self.native.break_(self.at)
         if key != ended:
             _abandoned.append(held.get(key))

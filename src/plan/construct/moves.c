@@ -209,17 +209,6 @@ static uint32_t next_move(const mpath_move_t *list, uint32_t first, int last)
     return best;
 }
 
-/* Writes a flow; it counts when the next one is written behind it. */
-static inline void put(mpath_flow_t *flow, int source, int destination, int path, uint64_t offset, uint64_t bytes)
-{
-    flow->source      = source;
-    flow->destination = destination;
-    flow->path        = path;
-    flow->number      = 0;
-    flow->offset      = offset;
-    flow->bytes       = bytes;
-}
-
 /* The flows of a pair with moves: what did not move comes first. Returns where the next flow goes. */
 static mpath_flow_t *emit_pair(const mpath_moves_t *moves, mpath_flow_t *flow, int source, int destination,
                                mpath_moves_path_t path_of, const void *problem)
@@ -230,12 +219,12 @@ static mpath_flow_t *emit_pair(const mpath_moves_t *moves, mpath_flow_t *flow, i
     uint64_t offset          = mpath_moves_left_of(moves, pair);
 
     if (offset > 0) {
-        put(flow++, source, destination, 0, 0, offset);
+        mpath_flow_put(flow++, source, destination, 0, 0, offset);
     }
     for (move = next_move(list, first, -1); move != 0;
          move = list[first].next == 0 ? 0 : next_move(list, first, list[move].via)) {
-        put(flow++, source, destination, path_of(problem, source, destination, list[move].via), offset,
-            list[move].bytes);
+        mpath_flow_put(flow++, source, destination, path_of(problem, source, destination, list[move].via), offset,
+                       list[move].bytes);
         offset += list[move].bytes;
     }
     return flow;
@@ -246,7 +235,7 @@ static mpath_flow_t *emit_row(mpath_flow_t *flow, int source, const uint64_t *de
     int destination;
 
     for (destination = 0; destination < num_ranks; destination++) {
-        put(flow, source, destination, 0, 0, demand[destination]);
+        mpath_flow_put(flow, source, destination, 0, 0, demand[destination]);
         flow += demand[destination] != 0 && destination != source;
     }
     return flow;
@@ -264,7 +253,7 @@ static mpath_flow_t *emit_moved_row(const mpath_moves_t *moves, mpath_flow_t *fl
             flow = emit_pair(moves, flow, source, destination, path_of, problem);
             continue;
         }
-        put(flow, source, destination, 0, 0, demand[destination]);
+        mpath_flow_put(flow, source, destination, 0, 0, demand[destination]);
         flow += demand[destination] != 0 && destination != source;
     }
     return flow;
