@@ -107,7 +107,7 @@ static mpath_status_t attach(const clocks_t *theirs, int *index_p)
 
 mpath_status_t mpath_relay_clocks_get(mpath_team_t *team, void **clocks_p)
 {
-    clocks_t mine = {.status = MPATH_OK}, all[MPATH_RELAY_MAX_RANKS];
+    clocks_t mine = {.status = MPATH_OK}, all[MPATH_RELAY_MAX_MEMBERS]; /* an emulated cluster has no more ranks */
     mpath_status_t status;
     int at = -1;
 

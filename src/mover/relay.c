@@ -234,8 +234,8 @@ static int relay_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
     return 1;
 }
 
-/* Members without whom this rank cannot end: those with bytes for it, and those that have or take what it passes on. */
-static uint64_t needed_ranks(const mpath_relay_t *relay)
+/* Members without whom this rank cannot end: those with bytes for it, and those that have or take what it passes on. A mask. */
+static uint64_t needed_members(const mpath_relay_t *relay)
 {
     uint64_t needed = 0;
 
@@ -243,16 +243,16 @@ static uint64_t needed_ranks(const mpath_relay_t *relay)
         const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
         if (mpath_duty_awaits(duty) && (duty->hop_out != MPATH_DUTY_NO_HOP)) {
-            needed |= 1ull << duty->in.from;
+            needed |= mpath_relay_member_bit(relay, duty->in.from);
         }
         if ((duty->hop_out != MPATH_DUTY_NO_HOP) && !mpath_duty_is_done(duty)) {
-            needed |= 1ull << duty->out.to;
+            needed |= mpath_relay_member_bit(relay, duty->out.to);
         }
     }
     for (int member = 0; member < relay->shared.num_members; member++) {
-        needed |= (mpath_relay_missing_from(relay, member) != 0) ? 1ull << relay->shared.members[member] : 0;
+        needed |= (mpath_relay_missing_from(relay, member) != 0) ? 1ull << member : 0;
     }
-    return needed & ~(1ull << relay->me);
+    return needed & ~(1ull << relay->shared.my_member);
 }
 
 static mpath_status_t check_processes(const mpath_relay_t *relay)
@@ -262,8 +262,8 @@ static mpath_status_t check_processes(const mpath_relay_t *relay)
         const mpath_process_t *process = &relay->shared.cells[relay->half][member].process;
 
         /* it may have done its part and ended between the looks */
-        if (((needed_ranks(relay) >> rank) & 1) && !mpath_process_alive(process) &&
-            ((needed_ranks(relay) >> rank) & 1)) {
+        if (((needed_members(relay) >> member) & 1) && !mpath_process_alive(process) &&
+            ((needed_members(relay) >> member) & 1)) {
             mpath_error("rank %d has ended while rank %d needs it in call %llu on device memory; the call fails", rank,
                         relay->me, (unsigned long long)relay->number);
             return MPATH_ERR_UNREACHABLE;
@@ -537,10 +537,22 @@ int mpath_relay_helps(const mpath_topo_t *topo)
     return helps;
 }
 
+/* Whether the ranks that share memory are few enough: those of each node, or all where a host stands for several nodes. */
+static int members_fit(const mpath_team_t *team, const mpath_topo_t *topo)
+{
+    int is_emulated = (topo != NULL) && (mpath_topo_params(topo)->emulated != MPATH_EMULATED_NO);
+
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        if ((is_emulated ? rank : mpath_team_local_of(team, rank)) >= MPATH_RELAY_MAX_MEMBERS) {
+            return 0;
+        }
+    }
+    return mpath_team_size(team) <= MPATH_RELAY_MAX_RANKS;
+}
+
 static int is_usable(const mpath_team_t *team, const mpath_topo_t *topo)
 {
-    return (topo != NULL) && mpath_team_settings(team)->gpu && (mpath_team_size(team) <= MPATH_RELAY_MAX_RANKS) &&
-           mpath_relay_helps(topo);
+    return (topo != NULL) && mpath_team_settings(team)->gpu && members_fit(team, topo) && mpath_relay_helps(topo);
 }
 
 /* A topology file without GPUs wants none. The same on all ranks. */
@@ -548,7 +560,7 @@ static int may_discover(const mpath_team_t *team)
 {
     const mpath_settings_t *settings = mpath_team_settings(team);
 
-    return (mpath_team_gpu_topo(team) == NULL) && settings->gpu && (mpath_team_size(team) <= MPATH_RELAY_MAX_RANKS) &&
+    return (mpath_team_gpu_topo(team) == NULL) && settings->gpu && members_fit(team, NULL) &&
            ((settings->topo_file == NULL) || (settings->topo_file[0] == '\0'));
 }
 
@@ -595,6 +607,8 @@ void mpath_relay_destroy(mpath_relay_t *relay)
         relay->spare_items = next;
     }
     mpath_rail_clock_release(&relay->clock);
+    free(relay->ranks);
+    free(relay->said);
     mpath_unreserve(relay, sizeof(*relay));
 }
 
@@ -875,7 +889,7 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
     relay->settles      = relay->bound.has_rails && mpath_team_settles(relay->team, mpath_plan_z_ns(plan));
     relay->lost         = 0;
     for (int member = 0; member < relay->shared.num_members; member++) {
-        relay->expected[member] += relay->bound.expect[relay->shared.members[member]];
+        relay->expected[member] += relay->bound.expect[member];
     }
     mpath_relay_rails_begin(relay);
     mpath_wait_prepare(&relay->wait, relay->team, relay->settles);

@@ -35,37 +35,98 @@
 #define SLOT_LEAST_BYTES 65536u
 #define SHARED_SPARE 4 /* of what is free in /dev/shm, slots take one part in so many */
 
+static int node_of(const mpath_relay_t *relay, int rank)
+{
+    return mpath_topo_place(relay->topo, rank)->node;
+}
+
+/* Marks the ranks that send to this one by rails on some path from them to `destination`, which is on this node. */
+static void mark_senders(mpath_relay_t *relay, int source, int destination)
+{
+    int num = mpath_topo_num_paths(relay->topo, source, destination);
+
+    for (int index = 0; index < num; index++) {
+        mpath_path_t path;
+
+        mpath_topo_path(relay->topo, source, destination, index, &path);
+        for (int hop = 0; hop < path.num_hops; hop++) {
+            if ((path.hops[hop].lane == MPATH_LANE_RAIL) && (path.hops[hop].to == relay->me)) {
+                relay->ranks[path.hops[hop].from].marked = 1;
+            }
+        }
+    }
+}
+
+/* Slots for each sender that there is memory for, one at least. */
+static uint64_t window_within(const mpath_relay_t *relay, uint64_t senders)
+{
+    uint64_t slots = relay->settings->gpu_memory_bytes / SLOT_LEAST_BYTES;
+
+    if (slots >= senders * RELAY_WINDOW + RELAY_SENDS) {
+        return RELAY_WINDOW;
+    }
+    return (slots < senders + RELAY_SENDS) ? 1 : (slots - RELAY_SENDS) / senders;
+}
+
+/*
+ * Who may send to this rank by rails: all of other nodes where they are few enough for slots of their own in any topology that
+ * rails may leave; else those that do in the present one, most often those beside the same rail.
+ */
 static void number_senders(mpath_relay_t *relay)
 {
-    int node = mpath_topo_place(relay->topo, relay->me)->node;
+    uint64_t others = 0;
+    int node        = node_of(relay, relay->me);
 
+    for (int rank = 0; rank < relay->size; rank++) {
+        relay->ranks[rank].marked = node_of(relay, rank) != node;
+        others += relay->ranks[rank].marked;
+    }
+    relay->rails.is_of_topo = window_within(relay, others) < RELAY_WINDOW;
+    for (int rank = 0; (rank < relay->size) && relay->rails.is_of_topo; rank++) {
+        relay->ranks[rank].marked = 0;
+    }
+    for (int pair = 0; (pair < relay->size * relay->shared.num_members) && relay->rails.is_of_topo; pair++) {
+        int source = pair / relay->shared.num_members;
+
+        if (node_of(relay, source) != node) {
+            mark_senders(relay, source, relay->shared.members[pair % relay->shared.num_members]);
+        }
+    }
     relay->rails.senders = 0;
     for (int rank = 0; rank < relay->size; rank++) {
-        relay->rails.sender_of[rank] = (mpath_topo_place(relay->topo, rank)->node == node) ? -1
-                                                                                           : relay->rails.senders++;
+        relay->rails.far[rank].sender = relay->ranks[rank].marked ? relay->rails.senders++ : -1;
     }
+}
+
+static uint32_t all_credits(const mpath_relay_t *relay)
+{
+    return (1u << relay->rails.window) - 1;
 }
 
 static uint64_t num_receives(const mpath_relay_t *relay)
 {
-    return (uint64_t)relay->rails.senders * RELAY_WINDOW;
+    return (uint64_t)relay->rails.senders * relay->rails.window;
 }
 
-/* The same size on all ranks: what every rail takes and every rank has memory for. */
+/* The same on all ranks: slots of a size that every rail takes, and as many as every rank has memory for. */
 static mpath_status_t agree_on_size(mpath_relay_t *relay, mpath_wire_t *wire)
 {
-    uint64_t slots = num_receives(relay) + RELAY_SENDS, all[MPATH_RELAY_MAX_RANKS];
-    uint64_t mine  = relay->settings->gpu_memory_bytes / slots / SLOT_LEAST_BYTES * SLOT_LEAST_BYTES;
+    uint64_t window = window_within(relay, (uint64_t)relay->rails.senders), mine, most[MPATH_TEAM_NUMBERS];
     mpath_status_t status;
 
-    mine   = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
-    mine   = (mine > mpath_wire_rail_chunk(wire)) ? mpath_wire_rail_chunk(wire) : mine;
-    mine   = (mine > relay->settings->gpu_chunk_bytes) ? relay->settings->gpu_chunk_bytes : mine;
-    status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
-    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        mine = (all[rank] < mine) ? all[rank] : mine;
-    }
-    relay->rails.slot_bytes = mine;
+    mine    = relay->settings->gpu_memory_bytes / ((uint64_t)relay->rails.senders * window + RELAY_SENDS);
+    mine    = mine / SLOT_LEAST_BYTES * SLOT_LEAST_BYTES;
+    mine    = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
+    mine    = (mine > mpath_wire_rail_chunk(wire)) ? mpath_wire_rail_chunk(wire) : mine;
+    mine    = (mine > relay->settings->gpu_chunk_bytes) ? relay->settings->gpu_chunk_bytes : mine;
+    most[0] = UINT64_MAX - mine;
+    most[1] = UINT64_MAX - window;
+    most[2] = (uint64_t)relay->rails.is_of_topo;
+    status  = mpath_team_most(relay->team, most);
+
+    relay->rails.slot_bytes = UINT64_MAX - most[0];
+    relay->rails.window     = (uint32_t)(UINT64_MAX - most[1]);
+    relay->rails.is_of_topo = most[2] != 0;
     return status;
 }
 
@@ -240,8 +301,12 @@ static mpath_status_t open_rail_slots(mpath_relay_t *relay, mpath_wire_t *wire)
 {
     mpath_status_t status;
 
-    number_senders(relay);
-    status = agree_on_size(relay, wire);
+    relay->rails.far = calloc((size_t)relay->size, sizeof(*relay->rails.far));
+    status           = mpath_relay_all(relay->team, (relay->rails.far != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY);
+    if (status == MPATH_OK) {
+        number_senders(relay);
+        status = agree_on_size(relay, wire);
+    }
     if (status != MPATH_OK) {
         return status;
     }
@@ -276,12 +341,10 @@ static uint64_t claim_host_bytes(const mpath_relay_t *relay)
 /* Of a member, as much as all can have. The same on all ranks. */
 static mpath_status_t agree_on_host_bytes(mpath_relay_t *relay)
 {
-    uint64_t mine = claim_host_bytes(relay), least = mine, all[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    uint64_t mine = claim_host_bytes(relay), most[MPATH_TEAM_NUMBERS] = {UINT64_MAX - mine};
+    mpath_status_t status = mpath_team_most(relay->team, most);
+    uint64_t least        = (status == MPATH_OK) ? UINT64_MAX - most[0] : 0;
 
-    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        least = (all[rank] < least) ? all[rank] : least;
-    }
     mpath_pins_give(mine - least);
     relay->rails.host_bytes = least;
     return ((status == MPATH_OK) && (least == 0)) ? MPATH_ERR_NO_MEMORY : status;
@@ -374,6 +437,19 @@ void mpath_relay_rails_look(const mpath_relay_t *relay, const mpath_plan_t *plan
     look_at_plan(relay, plan, &bound->has_rails, &bound->has_staged);
 }
 
+/* All slots of rails are free, here and at the other ends. */
+static void free_all(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+
+    rails->send_free   = RELAY_ALL_SENDS;
+    rails->credits_out = 0;
+    for (int rank = 0; rank < relay->size; rank++) {
+        rails->far[rank].credits   = all_credits(relay);
+        rails->far[rank].nics_busy = 0;
+    }
+}
+
 static mpath_status_t make_lists(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
@@ -384,10 +460,7 @@ static mpath_status_t make_lists(mpath_relay_t *relay)
         mpath_error("no memory for %u slots of rails", receives);
         return MPATH_ERR_NO_MEMORY;
     }
-    rails->send_free = RELAY_ALL_SENDS;
-    for (int rank = 0; rank < relay->size; rank++) {
-        rails->credits[rank] = RELAY_ALL_CREDITS;
-    }
+    free_all(relay);
     return MPATH_OK;
 }
 
@@ -395,12 +468,20 @@ static mpath_status_t make_lists(mpath_relay_t *relay)
 static mpath_status_t reach_nics(const mpath_relay_t *relay, mpath_wire_t *wire)
 {
     const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
-    mpath_nic_set_t nics[MPATH_RELAY_MAX_RANKS];
+    mpath_nic_set_t *nics    = malloc((size_t)relay->size * sizeof(*nics));
+    mpath_status_t status;
 
+    if (nics == NULL) {
+        mpath_error("no memory for the NICs beside the GPUs of %d ranks; the call fails", relay->size);
+        mpath_team_break(relay->team, MPATH_ERR_NO_MEMORY); /* the others would wait */
+        return MPATH_ERR_NO_MEMORY;
+    }
     for (int rank = 0; rank < relay->size; rank++) {
         nics[rank] = mpath_topo_nics_beside(topo, rank);
     }
-    return mpath_wire_widen(wire, nics);
+    status = mpath_wire_widen(wire, nics);
+    free(nics);
+    return status;
 }
 
 static mpath_status_t open_rails(mpath_relay_t *relay)
@@ -477,6 +558,7 @@ void mpath_relay_rails_cleanup(mpath_relay_t *relay)
     free(rails->ready.items);
     free(rails->landed.items);
     free(rails->owed.items);
+    free(rails->far);
     memset(rails, 0, sizeof(*rails));
 }
 
@@ -572,7 +654,7 @@ static void list_drop(relay_pinned_list_t *list)
 static char *receive_slot(const mpath_relay_t *relay, int rank, int slot)
 {
     return relay->rails.receives.base +
-           (uint64_t)(relay->rails.sender_of[rank] * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
+           ((uint64_t)relay->rails.far[rank].sender * relay->rails.window + (uint64_t)slot) * relay->rails.slot_bytes;
 }
 
 static mpath_status_t wire_place(void *argument, const mpath_wire_arrival_t *arrival, void **to_p, void **item_p)
@@ -583,14 +665,15 @@ static mpath_status_t wire_place(void *argument, const mpath_wire_arrival_t *arr
     uint32_t slot              = (chunk->hop >> 8) & 0xff;
 
     if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink)) &&
-        (chunk->flow < (uint32_t)relay->size) && (chunk->offset < RELAY_WINDOW) &&
+        (chunk->flow < (uint32_t)relay->size) && (chunk->offset < relay->rails.window) &&
         ((chunk->hop & 0xff) < MPATH_MAX_NICS)) {
         *to_p = &relay->rails.sink;
         return MPATH_OK;
     }
     if ((chunk->hop & CREDIT_HOP) || (duty == NULL) || (duty->hop_in == MPATH_DUTY_NO_HOP) ||
-        (duty->in.lane != MPATH_LANE_RAIL) || (slot >= RELAY_WINDOW) || (chunk->bytes > relay->rails.slot_bytes) ||
-        (relay->rails.receives.base == NULL)) {
+        (duty->in.lane != MPATH_LANE_RAIL) || (slot >= relay->rails.window) ||
+        (chunk->bytes > relay->rails.slot_bytes) || (relay->rails.receives.base == NULL) ||
+        (relay->rails.far[duty->in.from].sender < 0)) {
         mpath_error(
             "rank %d: a chunk of flow %u that this rank does not expect came by a rail in call %llu on device memory; "
             "the call fails",
@@ -602,6 +685,15 @@ static mpath_status_t wire_place(void *argument, const mpath_wire_arrival_t *arr
     return MPATH_OK;
 }
 
+/* A slot at the other end is free again. */
+static void give_credit(mpath_relay_t *relay, int rank, int slot)
+{
+    relay_far_t *far = &relay->rails.far[rank];
+
+    relay->rails.credits_out -= ((far->credits >> slot) & 1) ? 0 : 1;
+    far->credits |= 1u << slot;
+}
+
 /* `item`: the duty that the chunk belongs to; as in wire_sent(). */
 static void wire_placed(void *argument, const mpath_chunk_t *chunk, void *item)
 {
@@ -611,9 +703,11 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk, void *item)
     mpath_chunk_t header = *chunk;
 
     if (chunk->hop & CREDIT_HOP) {
-        rails->credits[chunk->flow] |= 1u << chunk->offset;
-        rails->nics_busy[chunk->flow] &= ~mpath_nic_bit(chunk->hop & 0xff);
-        rails->nics_busy[chunk->flow] |= (chunk->hop & CREDIT_BUSY) ? mpath_nic_bit(chunk->hop & 0xff) : 0;
+        relay_far_t *far = &rails->far[chunk->flow];
+
+        give_credit(relay, (int)chunk->flow, (int)chunk->offset);
+        far->nics_busy &= ~mpath_nic_bit(chunk->hop & 0xff);
+        far->nics_busy |= (chunk->hop & CREDIT_BUSY) ? mpath_nic_bit(chunk->hop & 0xff) : 0;
         return;
     }
     header.hop = chunk->hop & 0xff;
@@ -709,12 +803,13 @@ static unsigned held_by(const uint8_t *nics, uint64_t held, int nic)
 static int has_its_part(const mpath_relay_t *relay, const mpath_hop_t *out)
 {
     const relay_rails_t *rails = &relay->rails;
-    unsigned nics = (unsigned)mpath_nic_count(relay->bound.send_rails), window = (RELAY_WINDOW + nics - 1) / nics;
+    const relay_far_t *far     = &rails->far[out->to];
+    unsigned nics              = (unsigned)mpath_nic_count(relay->bound.send_rails);
+    unsigned window            = (rails->window + nics - 1) / nics;
+    unsigned sends             = 2 * ((RELAY_WINDOW + nics - 1) / nics);
 
-    return (nics > 1) &&
-           ((held_by(rails->credit_nics[out->to], RELAY_ALL_CREDITS & ~rails->credits[out->to], out->nic_from) >=
-             window) ||
-            (held_by(rails->send_nics, RELAY_ALL_SENDS & ~rails->send_free, out->nic_from) >= 2 * window));
+    return (nics > 1) && ((held_by(far->credit_nics, all_credits(relay) & ~far->credits, out->nic_from) >= window) ||
+                          (held_by(rails->send_nics, RELAY_ALL_SENDS & ~rails->send_free, out->nic_from) >= sends));
 }
 
 /*
@@ -725,7 +820,8 @@ static int relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yiel
 {
     relay_rails_t *rails   = &relay->rails;
     const mpath_hop_t *out = &op->duty->out;
-    unsigned credits       = rails->credits[out->to] & (yields ? 1u : RELAY_ALL_CREDITS);
+    relay_far_t *far       = &rails->far[out->to];
+    unsigned credits       = far->credits & (yields ? 1u : all_credits(relay));
     int in_place = rails->knows_pool && (op->from_slot != RELAY_NO_SLOT) && (op->from_class == MPATH_RELAY_TO_RAIL);
     int send, receive;
 
@@ -740,8 +836,9 @@ static int relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yiel
         rails->send_free &= ~(1ull << send);
         rails->send_nics[send] = (uint8_t)out->nic_from;
     }
-    rails->credits[out->to] &= ~(1u << receive);
-    rails->credit_nics[out->to][receive] = (uint8_t)out->nic_from;
+    rails->credits_out++;
+    far->credits &= ~(1u << receive);
+    far->credit_nics[receive] = (uint8_t)out->nic_from;
     return (send << 8) | receive;
 }
 
@@ -754,7 +851,7 @@ static int relay_rails_in_place(const relay_op_t *op)
 static void relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
 {
     relay->rails.send_free |= ((slot >> 8) < (int)IN_PLACE) ? 1ull << (slot >> 8) : 0;
-    relay->rails.credits[duty->out.to] |= 1u << (slot & 0xff);
+    give_credit(relay, duty->out.to, slot & 0xff);
 }
 
 static mpath_device_ptr_t relay_rails_address(const mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
@@ -946,22 +1043,15 @@ int mpath_relay_rails_progress(mpath_relay_t *relay)
 int mpath_relay_rails_idle(const mpath_relay_t *relay)
 {
     const relay_rails_t *rails = &relay->rails;
-    int idle                   = 1;
 
-    if (!rails->active) {
-        return 1;
-    }
-    for (int rank = 0; rank < relay->size; rank++) {
-        idle = idle && (rails->credits[rank] == RELAY_ALL_CREDITS);
-    }
-    return idle && (rails->ready.count == 0) && (rails->landed.count == 0) && (rails->owed.count == 0) &&
-           (rails->credits_sent == 0);
+    return !rails->active || ((rails->credits_out == 0) && (rails->ready.count == 0) && (rails->landed.count == 0) &&
+                              (rails->owed.count == 0) && (rails->credits_sent == 0));
 }
 
 int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty)
 {
     return relay->rails.active && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
-           (relay->rails.credits[duty->out.to] != RELAY_ALL_CREDITS);
+           (relay->rails.far[duty->out.to].credits != all_credits(relay));
 }
 
 const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic)
@@ -997,11 +1087,7 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
 
-    rails->send_free = RELAY_ALL_SENDS;
-    for (int rank = 0; rank < relay->size; rank++) {
-        rails->credits[rank] = RELAY_ALL_CREDITS;
-    }
-    memset(rails->nics_busy, 0, sizeof(rails->nics_busy));
+    free_all(relay);
     list_clear(&rails->ready);
     list_clear(&rails->landed);
     list_clear(&rails->owed);
@@ -1158,7 +1244,8 @@ static mpath_device_ptr_t final_of(const mpath_relay_t *relay, const mpath_duty_
     const mpath_relay_cell_t *cell = mpath_relay_cell(&relay->shared, relay->half, duty->destination);
     const uint64_t *offsets        = mpath_relay_offsets(&relay->shared, relay->half, duty->destination);
 
-    return mpath_import_address(relay->buffers[duty->destination], cell->address + offsets[duty->source] + offset);
+    return mpath_import_address(relay->buffers[relay->shared.member_of[duty->destination]],
+                                cell->address + offsets[duty->source] + offset);
 }
 
 /* What the copy of a hop does, and the class of the slot that it needs. */
@@ -1228,16 +1315,15 @@ static void give_slot(mpath_relay_t *relay, const relay_op_t *op)
 static mpath_device_ptr_t target_of(const mpath_relay_t *relay, const relay_op_t *op, uint64_t offset,
                                     unsigned *stream_p)
 {
-    int to = op->duty->out.to;
+    int to = op->duty->out.to, member = relay->shared.member_of[to];
 
     *stream_p = MPATH_GPU_STREAMS_DIRECT + (unsigned)to % STREAMS_TO_MATES;
     switch (op->step) {
     case RELAY_TO_FINAL:
         return final_of(relay, op->duty, offset);
     case RELAY_TO_SLOT:
-        return mpath_relay_slot_at(
-            mpath_import_address(relay->pools[to], relay->shared.pools[relay->shared.member_of[to]].base), relay,
-            op->to_class, op->to_slot);
+        return mpath_relay_slot_at(mpath_import_address(relay->pools[member], relay->shared.pools[member].base), relay,
+                                   op->to_class, op->to_slot);
     case RELAY_TO_WIRE:
         *stream_p = STREAM_TO_HOST;
         return relay_rails_address(relay, op->duty, op->to_slot);

@@ -325,10 +325,10 @@ mpath_owner_ports_t mpath_owners_busy(mpath_owners_t *owners, uint64_t now_ns)
 /* Bytes of this rank's own are still to come by rails. */
 static int still_receives(const mpath_relay_t *relay)
 {
-    uint64_t left = relay->by_copies ? relay->bound.rail_sources : 0;
+    uint64_t left = relay->bound.rail_sources;
 
     for (; left != 0; left &= left - 1) {
-        if (mpath_relay_missing_from(relay, relay->shared.member_of[__builtin_ctzll(left)]) != 0) {
+        if (mpath_relay_missing_from(relay, __builtin_ctzll(left)) != 0) {
             return 1;
         }
     }
@@ -380,7 +380,7 @@ int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op)
         busy = relay->by_copies
                    ? atomic_load_explicit(&relay->shared.gates[relay->shared.member_of[duty->out.to]].nics_busy,
                                           memory_order_relaxed)
-                   : relay->rails.nics_busy[duty->out.to];
+                   : relay->rails.far[duty->out.to].nics_busy;
         return (int)(busy >> duty->out.nic_to) & 1;
     }
     if (op->to_class == MPATH_RELAY_TO_RAIL) {

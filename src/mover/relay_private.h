@@ -16,12 +16,11 @@
 
 #define RELAY_NO_SLOT (-1)
 /*
- * Slots of rails at a receiver for each sender: a chunk holds one from its copy off the GPU on, until that is known to be
+ * Slots of rails at a receiver for each sender, at most: a chunk holds one from its copy off the GPU on, until that is known to be
  * free again. And those of a sender, for all of its NICs. What 50 GB/s want: doc/gpu-design.md.
  */
 #define RELAY_WINDOW 8
 #define RELAY_SENDS 16u
-#define RELAY_ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
 #define RELAY_ALL_SENDS ((1u << RELAY_SENDS) - 1)
 
 /* A chunk in a slot of this rank, or in a host slot of a mate, that has to go on. */
@@ -92,6 +91,14 @@ typedef struct relay_pinned_list {
     uint32_t capacity, first, count;
 } relay_pinned_list_t;
 
+/* A rank at the other end of rails. */
+typedef struct relay_far {
+    int32_t sender;                    /* its number among those that may send to this rank; -1: it does not */
+    uint32_t credits;                  /* bit per slot that is free for this rank there */
+    mpath_nic_set_t nics_busy;         /* its gate's word, as of its last credits */
+    uint8_t credit_nics[RELAY_WINDOW]; /* of this node, for the chunks that hold the slots there */
+} relay_far_t;
+
 /* Chunks that came by a rail or go over one, and those that go through the host; mover/relay_hop.c. */
 typedef struct relay_rails {
     mpath_segment_t host; /* slots of all members, that destinations fetch from */
@@ -100,17 +107,17 @@ typedef struct relay_rails {
 
     mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
     uint64_t slot_bytes;
-    relay_slots_t sends, receives;           /* [RELAY_SENDS]; [senders][RELAY_WINDOW] */
-    int senders;                             /* ranks of other nodes: they may send to this one by rails */
-    int sender_of[MPATH_RELAY_MAX_RANKS];    /* their numbers among these; -1: of this node */
+    relay_slots_t sends, receives; /* [RELAY_SENDS]; [senders][window] */
+    relay_far_t *far;              /* by rank */
+    int senders;                   /* ranks of other nodes that may send to this one by rails */
+    int is_of_topo;  /* some rank has slots for those only that send to it in the present topology; the same on all */
+    uint32_t window; /* slots for each; likewise */
+    uint64_t credits_out;                    /* slots of others that chunks of this rank hold */
     int direct;                              /* they are on GPUs; the same on all ranks */
     int needs_flush;                         /* the GPU does not order what a NIC writes */
     int knows_pool;                          /* rails send out of this rank's pool */
     uint64_t send_free;                      /* bit per slot of `sends` */
-    uint32_t credits[MPATH_RELAY_MAX_RANKS]; /* bit per slot that is free for this rank at each other one */
-    uint8_t send_nics[RELAY_SENDS];          /* of this node, for the chunks in these slots, */
-    uint8_t credit_nics[MPATH_RELAY_MAX_RANKS][RELAY_WINDOW]; /* and for those that hold such a slot there */
-    mpath_nic_set_t nics_busy[MPATH_RELAY_MAX_RANKS];         /* their gates' word, as of their last credits */
+    uint8_t send_nics[RELAY_SENDS];          /* of this node, for the chunks in these slots */
     relay_pinned_list_t ready, landed, owed; /* for the rail; from it, for the GPU; credits to give back */
     unsigned credits_sent;                   /* that are not finished */
     uint64_t credit;                         /* what a credit sends */
@@ -129,18 +136,34 @@ typedef struct relay_bound {
     uint64_t used;              /* bound_count when it was used last */
     mpath_path_t *paths;        /* by duty */
     relay_outlet_t *outlets;
-    uint64_t wanted; /* mask of the ranks whose receive buffers this one writes to */
+    uint64_t wanted; /* mask of the members whose receive buffers this one writes to */
     uint32_t slot_bytes;
-    int has_rails;                          /* some rank's hops go over NICs; the same on all */
-    int has_staged;                         /* and through host memory; likewise */
-    mpath_nic_set_t own_rails;              /* bit per NIC of this node that brings this rank bytes of its own */
-    uint64_t rail_sources;                  /* mask of the ranks that send those */
-    mpath_nic_set_t lent_rails;             /* the same for bytes that it passes on */
-    mpath_nic_set_t send_rails;             /* that this rank sends by */
-    int slots;                              /* of each class on a GPU */
-    uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
-    uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of a call that each rank puts into this one's receive buffer */
+    int has_rails;                            /* some rank's hops go over NICs; the same on all */
+    int has_staged;                           /* and through host memory; likewise */
+    mpath_nic_set_t own_rails;                /* bit per NIC of this node that brings this rank bytes of its own */
+    uint64_t rail_sources;                    /* where rails are copies: mask of the members that send those */
+    mpath_nic_set_t lent_rails;               /* as own_rails, for bytes that it passes on */
+    mpath_nic_set_t send_rails;               /* that this rank sends by */
+    int slots;                                /* of each class on a GPU */
+    uint64_t fetch_bytes;                     /* that this rank brings into its receive buffer itself */
+    uint64_t expect[MPATH_RELAY_MAX_MEMBERS]; /* bytes of a call that each member puts into this one's receive buffer */
 } relay_bound_t;
+
+#define RELAY_MAX_REDUCED 64
+
+/* What a rank tells when slots have been made. */
+typedef struct relay_hello {
+    uint64_t bytes;  /* 0: it passes nothing on */
+    uint64_t failed; /* mask of members whose slots it cannot open */
+    uint64_t passes; /* a path passes through its GPU */
+} relay_hello_t;
+
+/* A rank of the team. */
+typedef struct relay_rank {
+    uint8_t passes;  /* a path of the whole topology passes through its GPU, */
+    uint8_t without; /* but it cannot pass on */
+    uint8_t marked;  /* for whoever goes through the ranks */
+} relay_rank_t;
 
 struct mpath_relay {
     mpath_team_t *team;
@@ -149,10 +172,10 @@ struct mpath_relay {
     int usable, opened;
     int discovers; /* no topology tells of GPUs: the first call on device memory looks for them */
     int by_copies; /* rails are copies (emulation) */
-    mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, and failed NICs */
+    mpath_topo_t *reduced[RELAY_MAX_REDUCED]; /* topologies without GPUs that cannot pass on, and failed NICs */
     int num_reduced;
-    uint64_t passers;         /* ranks through whose GPU a path passes, as a mask */
-    uint64_t without;         /* those of them that cannot pass on */
+    relay_rank_t *ranks;      /* [size] */
+    relay_hello_t *said;      /* [size] for exchanges */
     int no_staged;            /* some rank cannot have slots on the host: plans do without; the same on all */
     int is_short;             /* some rank's GPU is short of memory */
     int is_lost;              /* some rank's GPU has lost its context, or it has one for the first time */
@@ -171,10 +194,10 @@ struct mpath_relay {
     int has_said;            /* that there is none */
     mpath_device_ptr_t pool; /* slots of this rank's GPU; 0: it passes nothing on */
     uint64_t my_pool_bytes;
-    unsigned shortages;                             /* of the process, that this one has looked after */
-    uint64_t pool_bytes;                            /* that every rank with slots has */
-    mpath_import_t *pools[MPATH_RELAY_MAX_RANKS];   /* slots of the mates, by rank */
-    mpath_import_t *buffers[MPATH_RELAY_MAX_RANKS]; /* receive buffers, by rank; open during calls */
+    unsigned shortages;                               /* of the process, that this one has looked after */
+    uint64_t pool_bytes;                              /* that every rank with slots has */
+    mpath_import_t *pools[MPATH_RELAY_MAX_MEMBERS];   /* slots of the mates, by member */
+    mpath_import_t *buffers[MPATH_RELAY_MAX_MEMBERS]; /* receive buffers, by member; open during calls */
 
     relay_bound_t bound;               /* of the call under way; one of `kept` */
     relay_bound_t kept[RELAY_KEPT];    /* of the last plans; without schedule: free */
@@ -188,9 +211,9 @@ struct mpath_relay {
 
     /* The call under way */
     const mpath_call_t *call;
-    uint64_t expected[MPATH_RELAY_MAX_RANKS]; /* by member: expect[] of all calls so far, as the rings count */
-    int settles;                              /* the ranks end it together, so that it can be repeated */
-    mpath_nic_set_t lost;                     /* NICs of this node that have failed in it */
+    uint64_t expected[MPATH_RELAY_MAX_MEMBERS]; /* by member: expect[] of all calls so far, as the rings count */
+    int settles;                                /* the ranks end it together, so that it can be repeated */
+    mpath_nic_set_t lost;                       /* NICs of this node that have failed in it */
     uint64_t send_left, forward_left, fetch_left;
     size_t first_outlet;
     relay_op_t *under_way, **under_way_last_p, *spare_ops;
@@ -222,6 +245,14 @@ static inline int mpath_relay_is_same_memory(const mpath_export_t *a, const mpat
 {
     return (a->how == b->how) && ((a->how == MPATH_EXPORT_NONE) ||
                                   ((a->base == b->base) && (a->bytes == b->bytes) && (a->buffer_id == b->buffer_id)));
+}
+
+/* In a mask of members; 0: the rank is none. */
+static inline uint64_t mpath_relay_member_bit(const mpath_relay_t *relay, int rank)
+{
+    int member = relay->shared.member_of[rank];
+
+    return (member >= 0) ? 1ull << member : 0;
 }
 
 /* Bytes that a member has yet to write into this rank's receive buffer. */

@@ -28,41 +28,48 @@ static size_t align_line(size_t bytes)
 
 mpath_status_t mpath_relay_all(mpath_team_t *team, mpath_status_t mine)
 {
-    int32_t status = mine, all[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t rc;
+    uint64_t most[MPATH_TEAM_NUMBERS] = {mpath_team_most_fails(team, mine)};
+    mpath_status_t status             = mpath_team_most(team, most);
+    int rank;
 
-    rc = mpath_team_allgather(team, &status, sizeof(status), all);
-    for (int rank = 0; (rc == MPATH_OK) && (rank < mpath_team_size(team)); rank++) {
-        rc = (mpath_status_t)all[rank];
+    return (status == MPATH_OK) ? mpath_team_most_failed(most[0], &rank) : status;
+}
+
+/* *offer: this member's own, and then that of the first one. Members are the ranks of a node, or all. */
+static mpath_status_t hear_first(const mpath_relay_segment_t *shared, offer_t *offer)
+{
+    uint64_t nothing[MPATH_TEAM_NUMBERS] = {0};
+    offer_t all[MPATH_RELAY_MAX_MEMBERS];
+    mpath_status_t status;
+
+    if (shared->num_members == mpath_team_num_local(shared->team)) {
+        status = mpath_team_most_and_mates(shared->team, nothing, offer, sizeof(*offer), all);
+    } else {
+        status = mpath_team_allgather(shared->team, offer, sizeof(*offer), all);
     }
-    return rc;
+    *offer = (status == MPATH_OK) ? all[0] : *offer;
+    return status;
 }
 
 mpath_status_t mpath_relay_segment_share(const mpath_relay_segment_t *shared, size_t bytes, mpath_segment_t *segment)
 {
-    offer_t mine          = {.status = MPATH_OK}, *all;
-    mpath_segment_t made  = {0};
-    int leader            = shared->members[0];
-    mpath_status_t status = MPATH_OK;
+    offer_t offer        = {.status = MPATH_OK};
+    mpath_segment_t made = {0};
+    int leader           = shared->members[0];
+    mpath_status_t status;
 
-    all = calloc((size_t)shared->size, sizeof(*all));
-    if (all == NULL) {
-        mpath_team_break(shared->team, MPATH_ERR_NO_MEMORY); /* the others would wait */
-        return MPATH_ERR_NO_MEMORY;
-    }
     if (shared->me == leader) {
-        mine.status = mpath_segment_create(bytes, &made);
-        memcpy(mine.name, made.name, sizeof(mine.name));
+        offer.status = mpath_segment_create(bytes, &made);
+        memcpy(offer.name, made.name, sizeof(offer.name));
     }
-    status = mpath_team_allgather(shared->team, &mine, sizeof(mine), all);
+    status = hear_first(shared, &offer);
     if (status == MPATH_OK) {
-        status = (mpath_status_t)all[leader].status;
+        status = (mpath_status_t)offer.status;
         if ((status == MPATH_OK) && (shared->me != leader)) {
-            status = mpath_segment_attach(all[leader].name, bytes, &made);
+            status = mpath_segment_attach(offer.name, bytes, &made);
         }
         status = mpath_relay_all(shared->team, status);
     }
-    free(all);
     if (shared->me == leader) {
         mpath_segment_unlink(&made);
     }
@@ -88,7 +95,12 @@ mpath_status_t mpath_relay_segment_open(mpath_team_t *team, const int *members, 
     mpath_status_t status;
     char *base;
 
-    memset(made.member_of, -1, sizeof(made.member_of));
+    made.member_of = malloc(size);
+    if (made.member_of == NULL) {
+        mpath_team_break(team, MPATH_ERR_NO_MEMORY); /* the others would wait */
+        return MPATH_ERR_NO_MEMORY;
+    }
+    memset(made.member_of, -1, size);
     for (int i = 0; i < num_members; i++) {
         made.members[i]            = members[i];
         made.member_of[members[i]] = (int8_t)i;
@@ -96,6 +108,7 @@ mpath_status_t mpath_relay_segment_open(mpath_team_t *team, const int *members, 
     }
     status = mpath_relay_segment_share(&made, rings + num * num * sizeof(mpath_relay_ring_t), &made.segment);
     if (status != MPATH_OK) {
+        free(made.member_of);
         return status;
     }
     base       = made.segment.base;
@@ -116,6 +129,7 @@ mpath_status_t mpath_relay_segment_open(mpath_team_t *team, const int *members, 
 void mpath_relay_segment_close(mpath_relay_segment_t *shared)
 {
     mpath_segment_detach(&shared->segment);
+    free(shared->member_of);
     memset(shared, 0, sizeof(*shared));
 }
 

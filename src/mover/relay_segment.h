@@ -24,9 +24,10 @@
 
 #include <stdatomic.h>
 
-#define MPATH_RELAY_MAX_RANKS 64 /* of a team: masks of ranks are words */
-#define MPATH_RELAY_MAX_SLOTS 32 /* of each class */
-#define MPATH_RELAY_RING 128     /* more than all slots that one producer can fill for one consumer */
+#define MPATH_RELAY_MAX_RANKS 16384 /* of a team, and */
+#define MPATH_RELAY_MAX_MEMBERS 64  /* of a host: masks of members are words */
+#define MPATH_RELAY_MAX_SLOTS 32    /* of each class */
+#define MPATH_RELAY_RING 128        /* more than all slots that one producer can fill for one consumer */
 
 /*
  * Classes of slots: a chunk in one waits only for room in the next, and at last for a receive buffer, which always has
@@ -65,8 +66,8 @@ typedef struct mpath_relay_segment {
     mpath_team_t *team;
     int size, me; /* of the team */
     int num_members, my_member;
-    int members[MPATH_RELAY_MAX_RANKS];      /* member -> rank, ascending */
-    int8_t member_of[MPATH_RELAY_MAX_RANKS]; /* rank -> member; -1: on another host */
+    int members[MPATH_RELAY_MAX_MEMBERS]; /* member -> rank, ascending */
+    int8_t *member_of;                    /* rank -> member; -1: on another host */
     mpath_segment_t segment;
     mpath_export_t *pools;
     mpath_relay_cell_t *cells[2];
@@ -79,7 +80,8 @@ typedef struct mpath_relay_segment {
 mpath_status_t mpath_relay_all(mpath_team_t *team, mpath_status_t mine);
 
 /*
- * Collective: the first of each host's members makes a segment, the others attach it. `members` as in the struct.
+ * Collective: the first of each host's members makes a segment, the others attach it. `members` as in the struct: the ranks of a
+ * node, or all.
  * Either all ranks of the team have their segment or all get an error, logged where it arose.
  */
 mpath_status_t mpath_relay_segment_open(mpath_team_t *team, const int *members, int num_members,

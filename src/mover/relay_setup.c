@@ -103,35 +103,45 @@ static void relay_pool_free(mpath_relay_t *relay)
     relay->my_pool_bytes = 0;
 }
 
-/* Masks of ranks: into whose slots this one would have to write, and through whose GPU a path passes. */
+/* The members into whose slots this rank would have to write, as a mask, and whether a path passes through its own GPU. */
 typedef struct pool_users {
-    uint64_t ahead, passers;
+    uint64_t ahead;
+    int passes;
 } pool_users_t;
 
-/* Of a path, its hops that end neither at this rank's own nor at a destination. */
-static void look_along(const mpath_relay_t *relay, const mpath_path_t *path, pool_users_t *users)
+/* Of a pair, the hops that do not end at the destination. */
+static void look_along(const mpath_relay_t *relay, const mpath_topo_t *topo, int source, int destination,
+                       pool_users_t *users)
 {
-    for (int hop = 0; hop + 1 < path->num_hops; hop++) {
-        int copies = (path->hops[hop].lane == MPATH_LANE_PEER) || relay->by_copies;
+    int num = mpath_topo_num_paths(topo, source, destination);
 
-        users->ahead |= (copies && (path->hops[hop].from == relay->me)) ? 1ull << path->hops[hop].to : 0;
-        users->passers |= 1ull << path->hops[hop].to;
+    for (int index = 0; index < num; index++) {
+        mpath_path_t path;
+
+        mpath_topo_path(topo, source, destination, index, &path);
+        for (int hop = 0; hop + 1 < path.num_hops; hop++) {
+            int copies = (path.hops[hop].lane == MPATH_LANE_PEER) || relay->by_copies;
+
+            users->ahead |= (copies && (path.hops[hop].from == relay->me))
+                                ? mpath_relay_member_bit(relay, path.hops[hop].to)
+                                : 0;
+            users->passes |= path.hops[hop].to == relay->me;
+        }
     }
 }
 
+/* Who passes on is on the node of the source, or on that of the destination. */
 static pool_users_t users_of(const mpath_relay_t *relay, const mpath_topo_t *topo)
 {
+    int node           = mpath_topo_place(topo, relay->me)->node;
     pool_users_t users = {0, 0};
 
-    for (int pair = 0; pair < relay->size * relay->size; pair++) {
-        int source = pair / relay->size, destination = pair % relay->size;
-        int num = mpath_topo_num_paths(topo, source, destination);
-
-        for (int index = 0; index < num; index++) {
-            mpath_path_t path;
-
-            mpath_topo_path(topo, source, destination, index, &path);
-            look_along(relay, &path, &users);
+    for (int mate = 0; mate < relay->size; mate++) {
+        for (int rank = 0; (rank < relay->size) && (mpath_topo_place(topo, mate)->node == node); rank++) {
+            look_along(relay, topo, mate, rank, &users);
+            if (mpath_topo_place(topo, rank)->node != node) {
+                look_along(relay, topo, rank, mate, &users);
+            }
         }
     }
     return users;
@@ -157,81 +167,93 @@ static void make_slots(mpath_relay_t *relay, mpath_export_t *export)
     }
 }
 
-/* Mask of the ranks through whose GPUs paths of a topology pass. */
-static uint64_t relay_pool_passers(const mpath_relay_t *relay, const mpath_topo_t *topo)
-{
-    return users_of(relay, topo).passers;
-}
-
-/* Finds through whom the topology's paths pass, and makes this rank's slots if it is one of them and has memory. */
+/* Makes this rank's slots if paths of the topology pass through it and it has memory. */
 static void relay_pool_make(mpath_relay_t *relay)
 {
     mpath_export_t *export = &relay->shared.pools[relay->shared.my_member];
+    relay_rank_t *mine     = &relay->ranks[relay->me];
 
-    export->how    = MPATH_EXPORT_NONE;
-    relay->passers = relay_pool_passers(relay, mpath_team_gpu_topo(relay->team));
-    if ((relay->gpu != NULL) && ((relay->passers >> relay->me) & 1)) {
+    export->how  = MPATH_EXPORT_NONE;
+    mine->passes = (uint8_t)users_of(relay, mpath_team_gpu_topo(relay->team)).passes;
+    if ((relay->gpu != NULL) && mine->passes) {
         make_slots(relay, export);
     }
     relay->shortages = atomic_load(&shortages);
 }
 
-/* Opens those that this rank would have to write to in a topology. Returns a mask of those with whom it failed. */
+/* Opens those that this rank would have to write to in a topology. Returns a mask of the members with whom it failed. */
 static uint64_t relay_pool_open(mpath_relay_t *relay, const mpath_topo_t *topo)
 {
     uint64_t ahead = users_of(relay, topo).ahead, failed = 0;
 
     for (uint64_t left = ahead; left != 0; left &= left - 1) {
-        int rank = __builtin_ctzll(left), member = relay->shared.member_of[rank];
+        int member = __builtin_ctzll(left);
 
-        if ((member < 0) || (relay->gpu == NULL) || (relay->pools[rank] != NULL) ||
+        if ((relay->gpu == NULL) || (relay->pools[member] != NULL) ||
             (relay->shared.pools[member].how == MPATH_EXPORT_NONE)) {
             continue;
         }
-        if (mpath_import_get(&relay->shared.pools[member], relay->gpu, &relay->pools[rank]) != MPATH_OK) {
-            relay->pools[rank] = NULL;
-            failed |= 1ull << rank;
+        if (mpath_import_get(&relay->shared.pools[member], relay->gpu, &relay->pools[member]) != MPATH_OK) {
+            relay->pools[member] = NULL;
+            failed |= 1ull << member;
         }
     }
     return failed;
 }
 
-/* What a rank tells when slots have been made. */
-typedef struct pool_hello {
-    uint64_t bytes;  /* 0: it passes nothing on */
-    uint64_t failed; /* mask of ranks whose slots it cannot open */
-} pool_hello_t;
+/* Marks the members of a mask that `rank` has told of: they share its host. */
+static void mark_members(mpath_relay_t *relay, int rank, uint64_t mask)
+{
+    int is_emulated = mpath_topo_params(mpath_team_gpu_topo(relay->team))->emulated != MPATH_EMULATED_NO;
+    int node        = mpath_team_node_of(relay->team, rank);
+
+    for (int other = 0; (other < relay->size) && (mask != 0); other++) {
+        if (is_emulated || (mpath_team_node_of(relay->team, other) == node)) {
+            relay->ranks[other].marked |= mask & 1;
+            mask >>= 1;
+        }
+    }
+}
 
 /*
- * Collective: all learn who has slots, and who can open those that it has to write to. *without_p: mask of the ranks
- * that cannot pass on.
+ * Collective: all learn who has slots, and who can open those that it has to write to. Marks the ranks that cannot pass on, and
+ * says how many there are.
  */
-static mpath_status_t relay_pool_agree(mpath_relay_t *relay, uint64_t *without_p)
+static mpath_status_t relay_pool_agree(mpath_relay_t *relay, int *num_without_p)
 {
-    const mpath_topo_t *whole = mpath_team_gpu_topo(relay->team);
-    pool_hello_t mine         = {.bytes = relay->my_pool_bytes}, all[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status     = mpath_team_allgather(relay->team, &mine, sizeof(mine), all); /* exports are there */
+    const mpath_topo_t *whole         = mpath_team_gpu_topo(relay->team);
+    uint64_t most[MPATH_TEAM_NUMBERS] = {0};
+    relay_hello_t mine                = {.bytes = relay->my_pool_bytes, .passes = relay->ranks[relay->me].passes};
+    mpath_status_t status             = mpath_team_most(relay->team, most); /* exports are there */
 
     if (status != MPATH_OK) {
         return status;
     }
-    mine.failed = relay_pool_open(relay, whole) | relay_pool_open(relay, relay->topo);
-    status      = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
-    *without_p  = 0;
-    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        *without_p |= all[rank].failed | ((all[rank].bytes == 0) ? relay->passers & (1ull << rank) : 0);
+    mine.failed    = relay_pool_open(relay, whole) | relay_pool_open(relay, relay->topo);
+    status         = mpath_team_allgather(relay->team, &mine, sizeof(mine), relay->said);
+    *num_without_p = 0;
+    for (int rank = 0; rank < relay->size; rank++) {
+        relay->ranks[rank].marked = 0;
     }
     for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        if (((relay->passers & ~*without_p) >> rank & 1) &&
-            ((relay->pool_bytes == 0) || (all[rank].bytes < relay->pool_bytes))) {
-            relay->pool_bytes = all[rank].bytes; /* the same slots on all */
+        relay->ranks[rank].passes = relay->said[rank].passes != 0;
+        relay->ranks[rank].marked |= (relay->said[rank].bytes == 0) && (relay->said[rank].passes != 0);
+        mark_members(relay, rank, relay->said[rank].failed);
+    }
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        const relay_rank_t *one = &relay->ranks[rank];
+
+        *num_without_p += one->marked;
+        if (one->passes && !one->marked &&
+            ((relay->pool_bytes == 0) || (relay->said[rank].bytes < relay->pool_bytes))) {
+            relay->pool_bytes = relay->said[rank].bytes; /* the same slots on all */
         }
     }
     return status;
 }
 
-/* Who cannot pass on, and why; once as a warning: communicators come and go. */
-static void relay_pool_say(const mpath_relay_t *relay, uint64_t without, const char *why)
+/* Which of the ranks, those that are marked, cannot pass on, and why; once as a warning: communicators come and go. */
+static void relay_pool_say(const mpath_relay_t *relay, const char *why)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     char text[256]            = "";
@@ -239,7 +261,7 @@ static void relay_pool_say(const mpath_relay_t *relay, uint64_t without, const c
     mpath_log_level_t level;
 
     for (int rank = 0; (rank < relay->size) && (at + 8 < sizeof(text)); rank++) {
-        if ((without >> rank) & 1) {
+        if (relay->ranks[rank].marked) {
             at += (size_t)snprintf(text + at, sizeof(text) - at, " %d", rank);
         }
     }
@@ -248,14 +270,14 @@ static void relay_pool_say(const mpath_relay_t *relay, uint64_t without, const c
               text);
 }
 
-/* Of the ranks of a mask. */
-static void relay_pool_close(mpath_relay_t *relay, uint64_t ranks)
+/* Of all members, or of those that are marked. */
+static void relay_pool_close(mpath_relay_t *relay, int all)
 {
-    for (int rank = 0; rank < relay->size; rank++) {
-        if (((ranks >> rank) & 1) && (relay->pools[rank] != NULL)) {
-            mpath_import_put(relay->pools[rank]);
-            mpath_import_forget(&relay->shared.pools[relay->shared.member_of[rank]].owner);
-            relay->pools[rank] = NULL;
+    for (int member = 0; member < relay->shared.num_members; member++) {
+        if ((relay->pools[member] != NULL) && (all || relay->ranks[relay->shared.members[member]].marked)) {
+            mpath_import_put(relay->pools[member]);
+            mpath_import_forget(&relay->shared.pools[member].owner);
+            relay->pools[member] = NULL;
         }
     }
 }
@@ -425,9 +447,11 @@ static mpath_status_t relay_discover_build(mpath_team_t *team, const mpath_gpu_f
     mpath_node_gpus_t *gpus    = calloc((size_t)mpath_team_num_nodes(team), sizeof(*gpus));
     mpath_gpu_survey_t *survey = malloc(sizeof(*survey));
     mpath_topo_params_t params = *mpath_topo_params(mpath_team_topo(team));
-    mpath_place_t places[MPATH_RELAY_MAX_RANKS];
+    mpath_place_t *places      = calloc((size_t)mpath_team_size(team), sizeof(*places));
     mpath_topo_t *topo;
-    mpath_status_t status = ((machines != NULL) && (gpus != NULL) && (survey != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+    mpath_status_t status = ((machines != NULL) && (gpus != NULL) && (survey != NULL) && (places != NULL))
+                                ? MPATH_OK
+                                : MPATH_ERR_NO_MEMORY;
 
     for (int node = 0; (status == MPATH_OK) && (node < mpath_team_num_nodes(team)); node++) {
         survey_node(team, all, node, survey);
@@ -449,6 +473,7 @@ static mpath_status_t relay_discover_build(mpath_team_t *team, const mpath_gpu_f
     free(machines);
     free(gpus);
     free(survey);
+    free(places);
     return status;
 }
 
@@ -569,10 +594,10 @@ static void size_slots(mpath_relay_t *relay, uint64_t ns)
 
 void mpath_relay_close_buffers(mpath_relay_t *relay)
 {
-    for (int rank = 0; rank < relay->size; rank++) {
-        if (relay->buffers[rank] != NULL) {
-            mpath_import_put(relay->buffers[rank]);
-            relay->buffers[rank] = NULL;
+    for (int member = 0; member < relay->shared.num_members; member++) {
+        if (relay->buffers[member] != NULL) {
+            mpath_import_put(relay->buffers[member]);
+            relay->buffers[member] = NULL;
         }
     }
 }
@@ -628,8 +653,10 @@ static int writes_final(const mpath_relay_t *relay, const mpath_duty_t *duty)
 }
 
 /* NICs that this rank sends by, and that bring it something. */
-static void look_at_rail(relay_bound_t *bound, const mpath_duty_t *duty)
+static void look_at_rail(mpath_relay_t *relay, const mpath_duty_t *duty)
 {
+    relay_bound_t *bound = &relay->bound;
+
     if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL)) {
         bound->send_rails |= mpath_nic_bit(duty->out.nic_from);
     }
@@ -638,7 +665,7 @@ static void look_at_rail(relay_bound_t *bound, const mpath_duty_t *duty)
     }
     if (duty->hop_out == MPATH_DUTY_NO_HOP) {
         bound->own_rails |= mpath_nic_bit(duty->in.nic_to);
-        bound->rail_sources |= 1ull << duty->in.from;
+        bound->rail_sources |= relay->by_copies ? mpath_relay_member_bit(relay, duty->in.from) : 0;
     } else {
         bound->lent_rails |= mpath_nic_bit(duty->in.nic_to);
     }
@@ -651,9 +678,7 @@ static mpath_status_t look_at_duties(mpath_relay_t *relay)
 
     relay->bound.wanted      = 0;
     relay->bound.fetch_bytes = 0;
-    for (int rank = 0; rank < relay->size; rank++) {
-        relay->bound.expect[rank] = 0;
-    }
+    memset(relay->bound.expect, 0, sizeof(relay->bound.expect));
     for (size_t i = 0; i < schedule->num_duties; i++) {
         const mpath_duty_t *duty = &schedule->duties[i];
 
@@ -662,16 +687,16 @@ static mpath_status_t look_at_duties(mpath_relay_t *relay)
             return MPATH_ERR_UNSUPPORTED;
         }
         if (writes_final(relay, duty)) {
-            relay->bound.wanted |= 1ull << duty->destination;
+            relay->bound.wanted |= mpath_relay_member_bit(relay, duty->destination);
         }
-        look_at_rail(&relay->bound, duty);
+        look_at_rail(relay, duty);
         if (duty->hop_out != MPATH_DUTY_NO_HOP) {
             continue;
         }
         if ((duty->in.lane == MPATH_LANE_STAGED) || ((duty->in.lane == MPATH_LANE_RAIL) && !relay->by_copies)) {
             relay->bound.fetch_bytes += duty->bytes;
         } else {
-            relay->bound.expect[duty->in.from] += duty->bytes;
+            relay->bound.expect[relay->shared.member_of[duty->in.from]] += duty->bytes;
         }
     }
     return MPATH_OK;
@@ -695,16 +720,16 @@ static mpath_status_t make_tables(mpath_relay_t *relay, const mpath_plan_t *plan
     return look_at_duties(relay);
 }
 
-static mpath_status_t open_buffer(mpath_relay_t *relay, int rank)
+static mpath_status_t open_buffer(mpath_relay_t *relay, int member)
 {
-    const mpath_export_t *memory = &mpath_relay_cell(&relay->shared, relay->half, rank)->memory;
+    const mpath_export_t *memory = &relay->shared.cells[relay->half][member].memory;
 
-    if (relay->buffers[rank] != NULL) {
+    if (relay->buffers[member] != NULL) {
         return MPATH_OK;
     }
     if ((relay->gpu == NULL) || (memory->how == MPATH_EXPORT_NONE) ||
-        (mpath_import_get(memory, relay->gpu, &relay->buffers[rank]) != MPATH_OK)) {
-        relay->buffers[rank] = NULL;
+        (mpath_import_get(memory, relay->gpu, &relay->buffers[member]) != MPATH_OK)) {
+        relay->buffers[member] = NULL;
         return MPATH_DECLINED;
     }
     return MPATH_OK;
@@ -727,10 +752,9 @@ static int open_others(mpath_relay_t *relay)
     int all = 1;
 
     for (int member = 0; (relay->gpu != NULL) && (member < relay->shared.num_members); member++) {
-        int rank = relay->shared.members[member];
-
-        if ((rank != relay->me) && (relay->shared.cells[relay->half][member].memory.how != MPATH_EXPORT_NONE)) {
-            all = (open_buffer(relay, rank) == MPATH_OK) && all;
+        if ((member != relay->shared.my_member) &&
+            (relay->shared.cells[relay->half][member].memory.how != MPATH_EXPORT_NONE)) {
+            all = (open_buffer(relay, member) == MPATH_OK) && all;
         }
     }
     return all;
@@ -798,18 +822,14 @@ static mpath_status_t bind_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
 /* How opening went on all ranks; *partial_p: some rank has not opened all that it might need one day. */
 static mpath_status_t agree_on_buffers(mpath_relay_t *relay, mpath_status_t mine, int *partial_p)
 {
-    int32_t told[2] = {mine, *partial_p}, all[MPATH_RELAY_MAX_RANKS][2];
-    mpath_status_t status, worst = MPATH_OK, theirs;
+    uint64_t most[MPATH_TEAM_NUMBERS] = {
+        mpath_team_most_fails(relay->team, mpath_status_is_error(mine) ? mine : MPATH_OK),
+        mpath_team_most_fails(relay->team, mpath_status_is_error(mine) ? MPATH_OK : mine), (uint64_t)(*partial_p != 0)};
+    mpath_status_t status = mpath_team_most(relay->team, most);
+    int rank;
 
-    status = mpath_team_allgather(relay->team, told, sizeof(told), all);
-    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        theirs     = (mpath_status_t)all[rank][0];
-        *partial_p = *partial_p || all[rank][1];
-        if ((theirs != MPATH_OK) && ((worst == MPATH_OK) || !mpath_status_is_error(worst))) {
-            worst = theirs;
-        }
-    }
-    return (status == MPATH_OK) ? worst : status;
+    *partial_p = most[2] != 0;
+    return (status == MPATH_OK) ? mpath_team_most_failed((most[0] != 0) ? most[0] : most[1], &rank) : status;
 }
 
 /* Nothing to receive is nothing to open. */
@@ -903,18 +923,18 @@ static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
     relay->has_no_way   = 0;
 }
 
-/* The team's topology without NICs that have failed, in which the ranks of a mask pass nothing on. */
-static mpath_status_t build(const mpath_relay_t *relay, uint64_t without, mpath_topo_t **topo_p)
+/* The team's topology without NICs that have failed, in which the ranks that are marked pass nothing on. */
+static mpath_status_t build(const mpath_relay_t *relay, mpath_topo_t **topo_p)
 {
     const mpath_topo_t *topo   = mpath_team_gpu_topo(relay->team);
     int num_nodes              = mpath_topo_num_nodes(topo);
     mpath_machine_t *machines  = calloc((size_t)num_nodes, sizeof(*machines));
     mpath_node_gpus_t *gpus    = calloc((size_t)num_nodes, sizeof(*gpus));
     mpath_topo_params_t params = *mpath_topo_params(topo);
-    mpath_place_t places[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+    mpath_place_t *places      = calloc((size_t)relay->size, sizeof(*places));
+    mpath_status_t status      = MPATH_ERR_NO_MEMORY;
 
-    if ((machines != NULL) && (gpus != NULL)) {
+    if ((machines != NULL) && (gpus != NULL) && (places != NULL)) {
         for (int node = 0; node < num_nodes; node++) {
             mpath_topo_copy_machine(topo, node, &machines[node]);
             gpus[node] = *mpath_topo_gpus(topo, node);
@@ -922,32 +942,49 @@ static mpath_status_t build(const mpath_relay_t *relay, uint64_t without, mpath_
         }
         for (int rank = 0; rank < relay->size; rank++) {
             places[rank]          = *mpath_topo_place(topo, rank);
-            places[rank].no_relay = (int32_t)((without >> rank) & 1);
+            places[rank].no_relay = relay->ranks[rank].marked;
         }
         params.no_staged = relay->no_staged;
         status           = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, &params, topo_p);
     }
     free(machines);
     free(gpus);
+    free(places);
     return status;
 }
 
-/* Where it has paths through ranks that have no slots, since nothing passed through them before, these do not pass on. */
-static mpath_status_t build_with_slots(const mpath_relay_t *relay, mpath_topo_t **topo_p)
+/*
+ * Where it has paths through ranks that have no slots, since nothing passed through them before, these do not pass on. Collective:
+ * each rank looks at its own. All come to the same end but for errors of their own.
+ */
+static mpath_status_t build_with_slots(mpath_relay_t *relay, mpath_topo_t **topo_p)
 {
-    uint64_t without = relay->without, more = 0;
-    mpath_status_t status;
+    relay_rank_t *mine = &relay->ranks[relay->me];
+    uint8_t *said      = (uint8_t *)relay->said;
+    mpath_status_t status, exchanged;
+    int more, fails;
 
+    for (int rank = 0; rank < relay->size; rank++) {
+        relay->ranks[rank].marked = relay->ranks[rank].without;
+    }
     do {
-        without |= more;
-        status = build(relay, without, topo_p);
-        more   = (status == MPATH_OK) ? relay_pool_passers(relay, *topo_p) & ~relay->passers & ~without : 0;
-        if (more != 0) {
+        uint8_t told;
+
+        status    = build(relay, topo_p);
+        told      = (status != MPATH_OK) ? 2 : users_of(relay, *topo_p).passes && !mine->passes && !mine->marked;
+        exchanged = mpath_team_allgather(relay->team, &told, sizeof(told), said);
+        more = fails = 0;
+        for (int rank = 0; (exchanged == MPATH_OK) && (rank < relay->size); rank++) {
+            fails |= said[rank] == 2;
+            more |= said[rank] == 1;
+            relay->ranks[rank].marked |= said[rank] == 1;
+        }
+        if (more && (*topo_p != NULL)) {
             mpath_topo_destroy(*topo_p);
             *topo_p = NULL;
         }
-    } while (more != 0);
-    return status;
+    } while (more && !fails);
+    return (status == MPATH_OK) ? exchanged : status;
 }
 
 static mpath_status_t try_to_reduce(mpath_relay_t *relay)
@@ -955,19 +992,22 @@ static mpath_status_t try_to_reduce(mpath_relay_t *relay)
     mpath_topo_t *reduced = NULL;
     mpath_status_t status = build_with_slots(relay, &reduced);
 
-    if ((status == MPATH_OK) && (place_of_reduced(relay, reduced) == MPATH_RELAY_MAX_RANKS)) {
+    if ((status == MPATH_OK) && (reduced != NULL) && (place_of_reduced(relay, reduced) == RELAY_MAX_REDUCED)) {
         mpath_warn("rails and GPUs have failed in %d ways in this communicator; no relays in it until it is one of "
                    "them again",
-                   MPATH_RELAY_MAX_RANKS);
+                   RELAY_MAX_REDUCED);
         status = MPATH_ERR_UNREACHABLE;
     }
-    if ((status == MPATH_OK) && (relay_pool_open(relay, reduced) != 0)) {
+    if ((status == MPATH_OK) && (reduced != NULL) && (relay_pool_open(relay, reduced) != 0)) {
         status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
     }
     relay_forget_plans(relay);
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
         take_reduced(relay, reduced);
+        if (relay->rails.is_of_topo) { /* others may send to this rank now */
+            mpath_relay_rails_cleanup(relay);
+        }
     } else {
         mpath_topo_destroy(reduced);
     }
@@ -992,21 +1032,24 @@ mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay)
 
 mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
 {
-    uint8_t mine          = (uint8_t)relay_pool_is_short_now(relay), all[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
-    uint64_t givers       = 0;
+    uint8_t mine = (uint8_t)relay_pool_is_short_now(relay), *said = (uint8_t *)relay->said;
+    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), said);
+    int givers            = 0;
 
     for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        givers |= (all[rank] && !((relay->without >> rank) & 1)) ? 1ull << rank : 0;
+        relay_rank_t *one = &relay->ranks[rank];
+
+        one->marked = said[rank] && !one->without;
+        one->without |= one->marked;
+        givers += one->marked;
     }
     if ((status != MPATH_OK) || (givers == 0)) {
         return status;
     }
     if (relay->me == 0) {
-        relay_pool_say(relay, givers, "memory is short on the GPUs, which give their slots back,");
+        relay_pool_say(relay, "memory is short on the GPUs, which give their slots back,");
     }
-    relay->without |= givers;
-    relay_pool_close(relay, givers);
+    relay_pool_close(relay, 0);
     status = mpath_relay_all(relay->team, MPATH_OK); /* nobody writes to their slots any more */
     if (status == MPATH_OK) {
         if (mine) {
@@ -1021,7 +1064,7 @@ mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
 /* Who shares memory with this rank: all where a host stands for several nodes, else those of its node. */
 static mpath_status_t open_shared(mpath_relay_t *relay)
 {
-    int members[MPATH_RELAY_MAX_RANKS], num = 0;
+    int members[MPATH_RELAY_MAX_MEMBERS], num = 0;
 
     for (int rank = 0; rank < relay->size; rank++) {
         if ((mpath_topo_params(mpath_team_gpu_topo(relay->team))->emulated != MPATH_EMULATED_NO) ||
@@ -1074,8 +1117,8 @@ static mpath_status_t make_streams(const mpath_relay_t *relay)
 /* Of the set-up, what has to do with GPUs. Collective; an error of one is told to all. */
 static mpath_status_t set_up_gpus(mpath_relay_t *relay)
 {
-    uint64_t without      = 0;
     mpath_status_t status = MPATH_OK;
+    int num_without = 0, has_changed = 0;
 
     relay->gpu = relay->next_gpu;
     if (relay->gpu != NULL) {
@@ -1088,14 +1131,19 @@ static mpath_status_t set_up_gpus(mpath_relay_t *relay)
     }
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
-        status = relay_pool_agree(relay, &without);
+        status = relay_pool_agree(relay, &num_without);
     }
-    if ((status == MPATH_OK) && (without != relay->without)) {
-        if ((relay->me == 0) && (without != 0)) {
-            relay_pool_say(relay, without, "no slots on, or no way to them from all for, the GPUs");
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        relay_rank_t *one = &relay->ranks[rank];
+
+        has_changed |= one->without != one->marked;
+        one->without = one->marked;
+    }
+    if ((status == MPATH_OK) && has_changed) {
+        if ((relay->me == 0) && (num_without > 0)) {
+            relay_pool_say(relay, "no slots on, or no way to them from all for, the GPUs");
         }
-        relay->without = without;
-        status         = mpath_relay_follow_topo(relay);
+        status = mpath_relay_follow_topo(relay);
     }
     if (status == MPATH_OK) {
         relay->moved = 1; /* nobody has opened anything yet */
@@ -1127,8 +1175,15 @@ static mpath_status_t give_up(mpath_relay_t *relay, mpath_status_t status)
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay)
 {
     const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
-    mpath_status_t status    = open_shared(relay);
+    mpath_status_t status;
 
+    relay->ranks = calloc((size_t)relay->size, sizeof(*relay->ranks));
+    relay->said  = malloc((size_t)relay->size * sizeof(*relay->said));
+    status       = mpath_relay_all(relay->team,
+                             (relay->ranks != NULL) && (relay->said != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY);
+    if (status == MPATH_OK) {
+        status = open_shared(relay);
+    }
     if (status != MPATH_OK) {
         return give_up(relay, status);
     }
@@ -1145,7 +1200,7 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay)
 /* What was made with GPUs, of this rank and of others. No call is under way. */
 static void close_gpus(mpath_relay_t *relay)
 {
-    relay_pool_close(relay, UINT64_MAX);
+    relay_pool_close(relay, 1);
     mpath_relay_close_buffers(relay);
     relay_forget_plans(relay);
     relay_pool_free(relay);

@@ -384,6 +384,8 @@ typedef struct lender {
     mpath_relay_ring_t rings[4];
     mpath_owners_t other;
     uint64_t start_ns;
+    relay_far_t far[3];
+    int8_t member_of[3];
 } lender_t;
 
 static void lender_init(lender_t *lender)
@@ -411,9 +413,11 @@ static void lender_init(lender_t *lender)
     relay->bound.paths       = &lender->path;
     relay->shared.gates      = lender->gates;
     relay->shared.rings      = lender->rings;
-    relay->shared.members[1] = relay->shared.member_of[1] = 1;
-    relay->shared.num_members                             = 2;
-    relay->shared.member_of[2]                            = -1;
+    relay->rails.far         = lender->far;
+    relay->shared.member_of  = lender->member_of;
+    relay->shared.members[1] = lender->member_of[1] = 1;
+    relay->shared.num_members                       = 2;
+    lender->member_of[2]                            = -1;
 }
 
 static void lender_end(lender_t *lender)
@@ -551,10 +555,10 @@ static void test_makes_way(void **state)
     assert_false(mpath_relay_yields(relay, &op));
     atomic_store(&lender.gates[0].nics_busy, 7);
     atomic_store(&lender.gates[1].nics_busy, 1u << 0 | 1u << 1);
-    relay->rails.nics_busy[1] = 1u << 2;
+    relay->rails.far[1].nics_busy = 1u << 2;
     assert_false(mpath_relay_yields(relay, &op));
     atomic_store(&lender.gates[1].nics_busy, 1u << 2);
-    relay->rails.nics_busy[1] = 1u << 0 | 1u << 1;
+    relay->rails.far[1].nics_busy = 1u << 0 | 1u << 1;
     assert_true(mpath_relay_yields(relay, &op));
     duty->ahead = 0; /* it ends there: the NIC is its own */
     assert_false(mpath_relay_yields(relay, &op));
@@ -562,7 +566,7 @@ static void test_makes_way(void **state)
     relay->by_copies = 0;
     op.step          = RELAY_TO_WIRE;
     assert_false(mpath_relay_yields(relay, &op));
-    relay->rails.nics_busy[1] = 1u << 2;
+    relay->rails.far[1].nics_busy = 1u << 2;
     assert_true(mpath_relay_yields(relay, &op));
     duty->ahead = 0;
     assert_false(mpath_relay_yields(relay, &op));
