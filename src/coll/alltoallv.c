@@ -51,10 +51,10 @@ static const mpath_load_t *coll_load(mpath_coll_t *coll)
 }
 
 /* The functions besides relays that may be as fast: the same on all ranks. */
-static void open_functions(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy, mpath_function_call_t *call)
+static void open_functions(const mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_load_t *load,
+                           int may_copy, mpath_function_call_t *call)
 {
-    const mpath_load_t *load = coll_load(coll);
-    int is_short             = mpath_function_size(load->busiest) <= mpath_function_size(BY_HOST_MOST_BYTES);
+    int is_short = mpath_function_size(load->busiest) <= mpath_function_size(BY_HOST_MOST_BYTES);
 
     *call = (mpath_function_call_t){.bytes = load->busiest,
                                     /* in short calls it is not the links that count */
@@ -73,8 +73,8 @@ static void open_functions(mpath_coll_t *coll, const mpath_agreed_t *agreed, int
  * What calls before have shown of one on device memory that relays could carry and for which parameters force nothing: the
  * same on all ranks; may be collective. An error breaks the team.
  */
-static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy,
-                                            mpath_function_t *function_p)
+static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_load_t *load,
+                                            int may_copy, mpath_function_t *function_p)
 {
     mpath_function_call_t call;
     mpath_status_t status;
@@ -84,7 +84,7 @@ static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agre
         (coll->settings->gate != MPATH_GATE_AUTO) || (agreed->flags & MPATH_CALL_APART)) {
         return MPATH_OK;
     }
-    open_functions(coll, agreed, may_copy, &call);
+    open_functions(coll, agreed, load, may_copy, &call);
     if (mpath_idle_others_may_rest()) { /* no measure, and copies on the host would hold up whoever progresses it */
         *function_p = (mpath_function_known(&coll->device, &call) == MPATH_FUNCTION_PREVIOUS) ? MPATH_FUNCTION_PREVIOUS
                                                                                               : MPATH_FUNCTION_OWN;
@@ -449,6 +449,7 @@ typedef struct alltoallv_call {
     const mpath_gate_forecast_t *forecast; /* NULL: times do not matter */
     mpath_gate_forecast_t by_pairs;        /* of the part */
     /* On device memory */
+    mpath_agreed_t kept;        /* `agreed`: gathers on the way would overwrite its demand */
     uint64_t start_ns, plan_ns; /* when its time began to count; spent on plans until then */
     int is_copied;              /* copies in host memory have taken its place, in a call of their own */
 } alltoallv_call_t;
@@ -697,7 +698,7 @@ const mpath_algorithm_t mpath_alltoallv_algorithms[] = {
      eager_run},
     {"planned", "the plan's routes over all rails and relays", ON_BOTH, 1, planned_able, planned_cost, planned_run},
     {"direct", "the static route of each pair", ON_BOTH, 1, direct_able, direct_cost, direct_run},
-    {"pairs", "as planned, for each pair of nodes by itself", MPATH_ON_HOST, 1, pairs_able, planned_cost, pairs_run},
+    {"pairs", "as planned, for each pair of nodes by itself", ON_BOTH, 1, pairs_able, planned_cost, pairs_run},
     {"node", "the kernels and engines of a node's GPUs", MPATH_ON_DEVICE, 0, node_able, unpredicted_cost, node_run},
     {"copied", "copies in host memory, and what carries these", MPATH_ON_DEVICE, 0, copied_able, unpredicted_cost,
      copied_run},
@@ -1092,6 +1093,9 @@ static mpath_status_t device_plan(mpath_question_t *question)
     question->forecast = found.forecast;
     work->plan         = found.plan;
     work->forecast     = found.forecast;
+    if (work->part != NULL) {
+        return work->coll->settings->check_plan ? check_plans(work->coll, work->part) : MPATH_OK;
+    }
     if (found.tuned != MPATH_RELAY_BY_TIME && found.obstacle == NULL) {
         question->tuned = tuned_route(&found);
         question->tuner = "calls like this one are faster so, or that is tried";
@@ -1100,7 +1104,7 @@ static mpath_status_t device_plan(mpath_question_t *question)
 }
 
 /* What is known of a call on device memory before relays are asked. May be collective; an error breaks the team. */
-static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *question)
+static mpath_status_t ask_device(alltoallv_call_t *work, const mpath_load_t *load, mpath_question_t *question)
 {
     mpath_coll_t *coll        = work->coll;
     const mpath_topo_t *gpus  = mpath_team_gpu_topo(coll->team);
@@ -1113,7 +1117,8 @@ static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *quest
         .memory        = MPATH_ON_DEVICE,
         .settings      = coll->settings,
         .topo          = gpus != NULL ? gpus : mpath_team_topo(coll->team),
-        .bytes         = coll_load(coll)->busiest,
+        .by_pairs      = work->part != NULL,
+        .bytes         = load->busiest,
         .largest_bytes = work->agreed->largest_bytes,
         .agreed        = 1,
         .obstacle      = relays ? NULL : "the GPUs here need no relay, or know of none",
@@ -1122,8 +1127,11 @@ static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *quest
         .plan          = device_plan,
         .planner       = work};
     mpath_tuning_force(&coll->tuning, question);
+    if (question->forced != NULL && question->forced->run == pairs_run && work->part == NULL) {
+        question->forced = row_of("planned");
+    }
     if (relays && question->forced == NULL) {
-        status = coll_ask_device_tuner(coll, work->agreed, question->copy_obstacle == NULL, &function);
+        status = coll_ask_device_tuner(coll, work->agreed, load, question->copy_obstacle == NULL, &function);
     }
     if (function == MPATH_FUNCTION_BY_HOST) {
         question->tuned = row_of("copied");
@@ -1177,37 +1185,81 @@ static mpath_status_t carry_device_once(alltoallv_call_t *work)
     return status;
 }
 
+/* The matrix of the call, for its plan. Collective; an error breaks the team. */
+static mpath_status_t begin_whole(alltoallv_call_t *work)
+{
+    mpath_coll_t *coll    = work->coll;
+    mpath_status_t status = coll_take_demand(coll, work->call, work->agreed);
+
+    work->part = NULL;
+    if (status == MPATH_OK) {
+        work->kept.demand = coll->demand;
+        status            = mpath_relay_coll_begin(coll->relay, coll->demand);
+    }
+    return status;
+}
+
+/* A part of a plan by pairs of nodes where ranks are many, or that is forced, and there is one; else the matrix. As above. */
+static mpath_status_t begin_device(alltoallv_call_t *work)
+{
+    mpath_coll_t *coll              = work->coll;
+    const mpath_agreed_t *agreed    = work->agreed;
+    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_DEVICE,
+                                                        agreed->busiest_bytes);
+    int wanted = forced != NULL ? forced->run == pairs_run : mpath_team_size(coll->team) > MPATH_PARTS_WHOLE_RANKS;
+    mpath_status_t status = MPATH_OK;
+
+    if (wanted && agreed->node_sends != NULL && mpath_relay_coll_usable(coll->relay)) {
+        status = mpath_relay_coll_begin_part(coll->relay, work->call, agreed, &work->part);
+    }
+    return status == MPATH_OK && work->part == NULL ? begin_whole(work) : status;
+}
+
+/* Of a call whose plan is made by pairs of nodes. */
+static mpath_load_t device_part_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
+{
+    uint64_t nodes = (uint64_t)mpath_team_num_nodes(coll->team), ranks = (uint64_t)mpath_team_size(coll->team);
+
+    return (mpath_load_t){.busiest       = agreed->busiest_bytes,
+                          .busiest_cross = agreed->cross_bytes,
+                          .node_cross    = agreed->node_bytes / ranks * nodes};
+}
+
 /* The call has device memory on some rank. */
 static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const mpath_agreed_t *agreed)
 {
     mpath_question_t question;
-    mpath_agreed_t kept    = *agreed; /* gathers on the way would overwrite its demand */
     alltoallv_call_t work  = {.coll     = coll,
                               .call     = call,
-                              .agreed   = &kept,
+                              .kept     = *agreed,
                               .question = &question,
                               .start_ns = mpath_time_ns(),
                               .plan_ns  = device_plan_ns(coll)};
     mpath_record_t *record = mpath_team_record(coll->team);
     mpath_relay_counters_t relayed;
     mpath_status_t status;
+    mpath_load_t load;
 
+    work.agreed = &work.kept;
     mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_PLAN, work.start_ns);
-    status = coll_take_demand(coll, call, agreed);
+    mpath_relay_coll_counters(coll->relay, &relayed);
+    status = begin_device(&work);
     if (status == MPATH_OK) {
         status = mpath_coll_rates_take(coll, agreed->flags);
     }
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_relay_coll_counters(coll->relay, &relayed);
-    kept.demand = coll->demand;
-    mpath_relay_coll_begin(coll->relay, coll->demand);
-    status = ask_device(&work, &question);
-    if (status == MPATH_OK) {
-        do {
-            status = carry_device_once(&work);
-        } while (status == MPATH_AGAIN);
+    load   = work.part != NULL ? device_part_load(coll, agreed) : *coll_load(coll);
+    status = ask_device(&work, &load, &question);
+    while (status == MPATH_OK) {
+        question.by_pairs = work.part != NULL;
+        status            = carry_device_once(&work);
+        if (status != MPATH_AGAIN) {
+            break;
+        }
+        /* a part was for all rails: what is left has a plan of the whole */
+        status = work.part != NULL ? begin_whole(&work) : MPATH_OK;
     }
     device_time_ends(&work);
     record_relays(coll, &relayed);

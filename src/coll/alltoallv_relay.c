@@ -2,6 +2,7 @@
 /* Alltoallv on device memory over relays: the plan, what it is predicted to take, and what trials have shown. */
 #include "coll/alltoallv_relay.h"
 
+#include "coll/parts.h"
 #include "coll/plans.h"
 #include "tune/trial.h"
 #include "plan/gate.h"
@@ -25,11 +26,16 @@ enum { ROUTES_STATIC, ROUTES_PLANNED, ROUTES_OPTIONS };
 struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
-    mpath_plans_t plans;       /* from the first call on; the relay frees no topology that it has handed out */
-    mpath_topo_rates_t rates;  /* without rails: nobody has learned any */
-    int has_news;              /* plans do not count on them yet */
-    uint64_t *demand;          /* of the call under way, without the diagonal */
-    uint64_t signature;        /* of it */
+    mpath_plans_t plans;      /* from the first call on; the relay frees no topology that it has handed out */
+    mpath_topo_rates_t rates; /* without rails: nobody has learned any */
+    int has_news;             /* plans do not count on them yet */
+    uint64_t *demand;         /* of the call under way, without the diagonal; NULL: no call had one yet */
+    uint64_t signature;       /* of it */
+    mpath_parts_t *parts;     /* of the topology of the GPUs with all rails; NULL: it has none, or no call needed it */
+    const mpath_topo_t *parted;
+    const mpath_plan_t *part; /* of the call under way; NULL: its plan is of the whole */
+    int part_hit;
+    mpath_gate_forecast_t by_pairs;
     mpath_trials_t trials;     /* of this topology */
     const mpath_plan_t *moved; /* that the last call was moved by; NULL: by none */
     mpath_relay_counters_t counters;
@@ -37,7 +43,6 @@ struct mpath_relay_coll {
 
 mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **coll_p)
 {
-    size_t size              = (size_t)mpath_team_size(team);
     mpath_relay_coll_t *coll = calloc(1, sizeof(*coll));
     mpath_status_t status    = MPATH_ERR_NO_MEMORY;
 
@@ -48,10 +53,6 @@ mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **
     coll->trials.num_kinds = MPATH_TRIAL_KINDS;
 
     status = mpath_relay_create(team, &coll->relay);
-    if ((status == MPATH_OK) && mpath_relay_usable(coll->relay)) {
-        coll->demand = malloc(size * size * sizeof(*coll->demand));
-        status       = (coll->demand != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
-    }
     if (status != MPATH_OK) {
         goto err;
     }
@@ -59,7 +60,7 @@ mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **
     return MPATH_OK;
 
 err:
-    mpath_error("no memory for relays of %zu ranks", size);
+    mpath_error("no memory for relays of %d ranks", mpath_team_size(team));
     mpath_relay_coll_destroy(coll);
     return status;
 }
@@ -68,6 +69,7 @@ void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
 {
     if (coll != NULL) {
         mpath_plans_release(&coll->plans);
+        mpath_parts_destroy(coll->parts);
         mpath_relay_destroy(coll->relay);
         mpath_trials_forget(&coll->trials);
         free(coll->demand);
@@ -197,14 +199,31 @@ static mpath_status_t compare_routes(mpath_relay_coll_t *coll, mpath_relay_compa
     return choose_by_trial(coll, found);
 }
 
+/* Plans are for this topology, with what has been learned of its rails. */
+static mpath_status_t plan_for(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
+{
+    mpath_status_t status = (coll->plans.topo != topo) ? follow(coll, topo) : MPATH_OK;
+
+    return ((status == MPATH_OK) && coll->has_news) ? take_rates(coll) : status;
+}
+
+/* The part of the call under way, which is there. */
+static void take_part(mpath_relay_coll_t *coll, mpath_relay_compares_t compares, mpath_relay_found_t *found)
+{
+    found->plan = coll->part;
+    coll->counters.plans += coll->part_hit ? 0 : 1;
+    coll->counters.plan_hits += coll->part_hit ? 1 : 0;
+    if (compares != MPATH_RELAY_COMPARES_NOT) {
+        mpath_parts_predict(coll->parts, &coll->by_pairs.plan_ns, &coll->by_pairs.direct_ns);
+        found->forecast = &coll->by_pairs;
+    }
+}
+
 static mpath_status_t find_plan(mpath_relay_coll_t *coll, mpath_relay_compares_t compares, mpath_relay_found_t *found)
 {
-    mpath_status_t status = (coll->plans.topo != found->topo) ? follow(coll, found->topo) : MPATH_OK;
+    mpath_status_t status = plan_for(coll, found->topo);
     int hit;
 
-    if ((status == MPATH_OK) && coll->has_news) {
-        status = take_rates(coll);
-    }
     if (status == MPATH_OK) {
         status = mpath_plan_cache_get(coll->plans.cache, coll->signature, coll->demand, &found->plan, &hit);
     }
@@ -216,13 +235,66 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, mpath_relay_compares_t
     return (compares != MPATH_RELAY_COMPARES_NOT) ? compare_routes(coll, compares, found) : MPATH_OK;
 }
 
-void mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand)
+mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand)
 {
-    if (mpath_relay_usable(coll->relay)) {
-        coll->signature = take_demand(coll, demand);
-    }
+    size_t size = (size_t)mpath_team_size(coll->team);
+
     mpath_trials_drop(&coll->trials);
     coll->moved = NULL;
+    coll->part  = NULL;
+    if (!mpath_relay_usable(coll->relay)) {
+        return MPATH_OK;
+    }
+    if (coll->demand == NULL) {
+        coll->demand = malloc(size * size * sizeof(*coll->demand));
+    }
+    if (coll->demand == NULL) {
+        mpath_error("no memory for the byte counts of %zu ranks; the call fails", size);
+        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    coll->signature = take_demand(coll, demand);
+    return MPATH_OK;
+}
+
+/* Parts of plans for all rails of the GPUs, with what has been learned of them; none where some are lost. */
+static mpath_status_t find_parts(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
+{
+    mpath_status_t status = plan_for(coll, topo);
+
+    if ((status == MPATH_OK) && (coll->parted != mpath_plans_topo(&coll->plans))) {
+        mpath_parts_destroy(coll->parts);
+        coll->parts  = NULL;
+        coll->parted = mpath_plans_topo(&coll->plans);
+        status       = mpath_parts_create(coll->parted, mpath_team_settings(coll->team), &coll->parts);
+        status       = (status == MPATH_DECLINED) ? MPATH_OK : status;
+    }
+    if (status != MPATH_OK) {
+        mpath_team_break(coll->team, status);
+    }
+    return status;
+}
+
+mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath_call_t *call,
+                                           const mpath_agreed_t *agreed, const mpath_plan_t **part_p)
+{
+    const mpath_topo_t *topo;
+    mpath_status_t status;
+
+    coll->moved = NULL;
+    *part_p     = NULL;
+    do {
+        status = mpath_relay_prepare(coll->relay, call, agreed, &topo);
+    } while (status == MPATH_AGAIN);
+    if ((status == MPATH_DECLINED) || ((status == MPATH_OK) && (topo != mpath_team_gpu_topo(coll->team)))) {
+        return MPATH_OK;
+    }
+    status = (status == MPATH_OK) ? find_parts(coll, topo) : status;
+    if ((status == MPATH_OK) && (coll->parts != NULL)) {
+        status = mpath_parts_get(coll->parts, coll->team, agreed, part_p, &coll->part_hit);
+    }
+    coll->part = *part_p;
+    return status;
 }
 
 mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
@@ -243,6 +315,11 @@ mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_
     }
     if (status != MPATH_OK) {
         return status;
+    }
+    if (coll->part != NULL) {
+        found->obstacle = (found->topo == mpath_team_gpu_topo(coll->team)) ? NULL : MPATH_WHY_NO_RELAYS;
+        take_part(coll, compares, found);
+        return MPATH_OK;
     }
     if (!mpath_plans_connect(found->topo, coll->demand)) {
         found->obstacle = MPATH_WHY_NO_GPU_PATH;

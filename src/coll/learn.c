@@ -692,7 +692,8 @@ mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll)
         mpath_team_break(coll->team, status);
         return status;
     }
-    rails_ns = ((plan != NULL) && may_show(coll, plan)) ? rails_ns_of(rated, plan) : 0;
+    /* nobody knows what a part of a plan puts on the NICs of others */
+    rails_ns = ((plan != NULL) && !mpath_plan_is_part(plan) && may_show(coll, plan)) ? rails_ns_of(rated, plan) : 0;
     if (rails_ns == 0) {
         return MPATH_OK;
     }

@@ -30,7 +30,7 @@ struct mpath_parts {
 static int parts_room(const mpath_topo_t *topo)
 {
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
-    int passes_on = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE;
+    int passes_on = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE || mpath_topo_gpus(topo, 0) != NULL;
     size_t room   = PARTS_BYTES / (2 * num_ranks * sizeof(mpath_flow_t) * (passes_on ? num_ranks / num_nodes + 1 : 1));
 
     return room < PARTS_LEAST ? PARTS_LEAST : room > PARTS_MOST ? PARTS_MOST : (int)room;

@@ -839,8 +839,9 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     if (mpath_status_is_error(status)) {
         mpath_team_break(relay->team, status);
     }
-    relay->call = call;
-    *topo_p     = relay->topo;
+    relay->call      = call;
+    relay->signature = agreed->signature;
+    *topo_p          = relay->topo;
     return ((status == MPATH_OK) && relay->has_no_way) ? MPATH_DECLINED : status;
 }
 

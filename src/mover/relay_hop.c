@@ -190,7 +190,7 @@ static mpath_status_t make(mpath_relay_t *relay,
 
     if (relay->gpu != NULL) {
         status = make_one(relay, RELAY_SENDS * rails->slot_bytes, &rails->sends);
-        if (status == MPATH_OK) {
+        if ((status == MPATH_OK) && (num_receives(relay) > 0)) {
             status = make_one(relay, num_receives(relay) * rails->slot_bytes, &rails->receives);
         }
     }
@@ -414,13 +414,39 @@ static mpath_status_t list_make(relay_pinned_list_t *list, uint32_t capacity)
     return (list->items != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 }
 
-/* What the plan's hops need. The same on all ranks. */
-static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, int *rails_p, int *staged_p)
+/* Whether the static route of some pair of a node goes through host memory. The same on all ranks. */
+static int has_staged_pairs(mpath_relay_t *relay)
+{
+    if (relay->looked_at == relay->topo) {
+        return relay->has_staged_pairs;
+    }
+    relay->looked_at        = relay->topo;
+    relay->has_staged_pairs = 0;
+    for (int rank = 0; rank < relay->size; rank++) {
+        for (int mate = relay->ranks[rank].mate; mate >= 0; mate = relay->ranks[mate].mate) {
+            mpath_path_t path;
+
+            mpath_topo_path(relay->topo, rank, mate, 0, &path);
+            relay->has_staged_pairs |= path.hops[0].lane == MPATH_LANE_STAGED;
+            mpath_topo_path(relay->topo, mate, rank, 0, &path);
+            relay->has_staged_pairs |= path.hops[0].lane == MPATH_LANE_STAGED;
+        }
+    }
+    return relay->has_staged_pairs;
+}
+
+/* What the plan's hops need. The same on all ranks, of which none knows those of others in a plan by pairs of nodes. */
+static void look_at_plan(mpath_relay_t *relay, const mpath_plan_t *plan, int *rails_p, int *staged_p)
 {
     size_t num_flows;
     const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
 
     *rails_p = *staged_p = 0;
+    if (mpath_plan_is_part(plan)) {
+        *rails_p  = !relay->by_copies;
+        *staged_p = has_staged_pairs(relay);
+        return;
+    }
     for (size_t i = 0; (i < num_flows) && !(*rails_p && *staged_p); i++) {
         mpath_path_t path;
 
@@ -432,7 +458,7 @@ static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, i
     }
 }
 
-void mpath_relay_rails_look(const mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound)
+void mpath_relay_rails_look(mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound)
 {
     look_at_plan(relay, plan, &bound->has_rails, &bound->has_staged);
 }
@@ -453,7 +479,7 @@ static void free_all(mpath_relay_t *relay)
 static mpath_status_t make_lists(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
-    uint32_t receives    = (uint32_t)num_receives(relay);
+    uint32_t receives    = (uint32_t)num_receives(relay) + 1; /* some list, where nobody sends */
 
     if ((list_make(&rails->ready, RELAY_SENDS + MPATH_RELAY_MAX_SLOTS) != MPATH_OK) ||
         (list_make(&rails->landed, receives) != MPATH_OK) || (list_make(&rails->owed, receives) != MPATH_OK)) {

@@ -132,7 +132,7 @@ typedef struct relay_rails {
 /* What follows from a plan and the topology that it is for. Belongs to `kept`. */
 typedef struct relay_bound {
     mpath_schedule_t *schedule; /* NULL: none */
-    uint64_t signature;         /* of the plan */
+    uint64_t signature;         /* of the plan, or of the call that it is a part for; the same on all */
     uint64_t used;              /* bound_count when it was used last */
     mpath_path_t *paths;        /* by duty */
     relay_outlet_t *outlets;
@@ -163,6 +163,7 @@ typedef struct relay_rank {
     uint8_t passes;  /* a path of the whole topology passes through its GPU, */
     uint8_t without; /* but it cannot pass on */
     uint8_t marked;  /* for whoever goes through the ranks */
+    int32_t mate;    /* the one before it on its node; -1: it is the first */
 } relay_rank_t;
 
 struct mpath_relay {
@@ -174,17 +175,20 @@ struct mpath_relay {
     int by_copies; /* rails are copies (emulation) */
     mpath_topo_t *reduced[RELAY_MAX_REDUCED]; /* topologies without GPUs that cannot pass on, and failed NICs */
     int num_reduced;
-    relay_rank_t *ranks;      /* [size] */
-    relay_hello_t *said;      /* [size] for exchanges */
-    int no_staged;            /* some rank cannot have slots on the host: plans do without; the same on all */
-    int is_short;             /* some rank's GPU is short of memory */
-    int is_lost;              /* some rank's GPU has lost its context, or it has one for the first time */
-    const mpath_topo_t *topo; /* that plans are made for */
-    int has_no_way;           /* what is left of it cannot be used; until rails fail or come back */
+    relay_rank_t *ranks;           /* [size] */
+    relay_hello_t *said;           /* [size] for exchanges */
+    int no_staged;                 /* some rank cannot have slots on the host: plans do without; the same on all */
+    int is_short;                  /* some rank's GPU is short of memory */
+    int is_lost;                   /* some rank's GPU has lost its context, or it has one for the first time */
+    const mpath_topo_t *topo;      /* that plans are made for */
+    const mpath_topo_t *looked_at; /* for which has_staged_pairs was found; NULL: none yet */
+    int has_staged_pairs;          /* static routes of some node's pairs go through host memory */
+    int has_no_way;                /* what is left of it cannot be used; until rails fail or come back */
     mpath_relay_segment_t shared;
     mpath_owners_t owners; /* of the NICs of this rank's node */
     mpath_pace_t *pace;
-    uint64_t number; /* of the call */
+    uint64_t number;    /* of the call */
+    uint64_t signature; /* of what its ranks have agreed on */
     int half;
     mpath_relay_cell_t told;
 
@@ -289,6 +293,12 @@ static inline mpath_device_ptr_t mpath_relay_slot_at(mpath_device_ptr_t pool, co
     return pool + ((uint64_t)slot_class * (uint64_t)relay->bound.slots + (uint64_t)slot) * relay->bound.slot_bytes;
 }
 
+/* What all ranks know a plan by: each has another part of one by pairs of nodes. */
+static inline uint64_t mpath_relay_signature(const mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    return mpath_plan_is_part(plan) ? relay->signature : mpath_plan_signature(plan);
+}
+
 /* mover/relay_setup.c: schedule and slots for a plan; opens the receive buffers that this rank writes to. Collective. */
 mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan);
 /* Whether all who may have to write to such a receive buffer of this rank have opened it. */
@@ -336,7 +346,7 @@ mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds);
  */
 mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan);
 /* Notes whether some rank's hops go over NICs, or through host memory. The same on all ranks. */
-void mpath_relay_rails_look(const mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound);
+void mpath_relay_rails_look(mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound);
 /* Most bytes of a chunk that crosses a rail. */
 uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay);
 void mpath_relay_rails_cleanup(mpath_relay_t *relay);

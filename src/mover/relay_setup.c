@@ -538,7 +538,7 @@ static uint64_t root(uint64_t value)
 
 /*
  * How many pieces of messages a rank has to do with, in eighths: with twelve and more, chunks cost as much as they
- * gain. A plan without relays has no pipeline to fill.
+ * gain. A plan without relays has no pipeline to fill. Of a plan by pairs of nodes nobody knows, and ranks are many.
  */
 static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {
@@ -548,7 +548,7 @@ static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
     mpath_plan_flows(plan, &num_flows);
     eighths = 8 * num_flows / (uint64_t)relay->size;
     eighths = (eighths < CROWD_LEAST) ? CROWD_LEAST : eighths;
-    return ((eighths > CROWD) || (mpath_plan_relayed_bytes(plan) == 0)) ? CROWD : eighths;
+    return ((eighths > CROWD) || mpath_plan_is_part(plan) || (mpath_plan_relayed_bytes(plan) == 0)) ? CROWD : eighths;
 }
 
 /*
@@ -704,7 +704,8 @@ static mpath_status_t look_at_duties(mpath_relay_t *relay)
 
 static mpath_status_t make_tables(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    const mpath_flow_t *flows = mpath_plan_flows(plan, &(size_t){0});
+    size_t num_flows, at = 0;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
 
     relay->bound.paths   = malloc((relay->bound.schedule->num_duties + 1) * sizeof(*relay->bound.paths));
     relay->bound.outlets = calloc(relay->bound.schedule->num_outlets + 1, sizeof(*relay->bound.outlets));
@@ -713,9 +714,10 @@ static mpath_status_t make_tables(mpath_relay_t *relay, const mpath_plan_t *plan
         return MPATH_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
-        const mpath_flow_t *flow = &flows[relay->bound.schedule->duties[i].flow];
-
-        mpath_topo_path(relay->topo, flow->source, flow->destination, flow->path, &relay->bound.paths[i]);
+        while (mpath_plan_flow_number(plan, at) != relay->bound.schedule->duties[i].flow) { /* both ascend */
+            at++;
+        }
+        mpath_topo_path(relay->topo, flows[at].source, flows[at].destination, flows[at].path, &relay->bound.paths[i]);
     }
     return look_at_duties(relay);
 }
@@ -766,7 +768,7 @@ static mpath_status_t make_schedule(mpath_relay_t *relay, const mpath_plan_t *pl
     mpath_chunk_limits_t limits = {.device_ns = chunk_ns(relay, plan)};
     mpath_status_t status;
 
-    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan)};
+    relay->bound = (relay_bound_t){.signature = mpath_relay_signature(relay, plan)};
     mpath_relay_rails_look(relay, plan, &relay->bound);
     size_slots(relay, limits.device_ns);
     limits.chunk_bytes = relay->bound.slot_bytes;
@@ -785,7 +787,7 @@ mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *pla
 {
     mpath_status_t status = MPATH_OK;
 
-    if (find_kept(relay, mpath_plan_signature(plan)) == NULL) {
+    if (find_kept(relay, mpath_relay_signature(relay, plan)) == NULL) {
         status = mpath_relay_rails_prepare(relay, plan);
     }
     if (status == MPATH_AGAIN) {
@@ -802,7 +804,7 @@ mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *pla
 /* Schedule and slots, of before or new. */
 static mpath_status_t bind_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    relay_bound_t *kept = find_kept(relay, mpath_plan_signature(plan));
+    relay_bound_t *kept = find_kept(relay, mpath_relay_signature(relay, plan));
 
     if (kept == NULL) {
         mpath_status_t status = make_schedule(relay, plan);
@@ -860,7 +862,7 @@ static int must_ask(const mpath_relay_t *relay, uint64_t signature)
 
 mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    uint64_t signature    = mpath_plan_signature(plan);
+    uint64_t signature    = mpath_relay_signature(relay, plan);
     int asks              = must_ask(relay, signature), partial;
     mpath_status_t status = bind_plan(relay, plan);
 
@@ -1084,6 +1086,25 @@ static void open_owners(mpath_relay_t *relay, const mpath_topo_t *topo, uint64_t
     mpath_owners_open(&machine, mpath_team_id(relay->team), scope, &relay->owners);
 }
 
+/* Collective. */
+static mpath_status_t open_ranks(mpath_relay_t *relay)
+{
+    const mpath_team_t *team = relay->team;
+
+    relay->ranks = calloc((size_t)relay->size, sizeof(*relay->ranks));
+    relay->said  = malloc((size_t)relay->size * sizeof(*relay->said));
+    for (int rank = 0; (rank < relay->size) && (relay->ranks != NULL); rank++) {
+        int mate = rank - 1;
+
+        while ((mate >= 0) && (mpath_team_node_of(team, mate) != mpath_team_node_of(team, rank))) {
+            mate--;
+        }
+        relay->ranks[rank].mate = mate;
+    }
+    return mpath_relay_all(relay->team,
+                           (relay->ranks != NULL) && (relay->said != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY);
+}
+
 /* Collective: clocks for emulated rates, those of all communicators of the job. */
 static mpath_status_t open_pace(mpath_relay_t *relay, const mpath_topo_t *topo)
 {
@@ -1177,10 +1198,7 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay)
     const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
     mpath_status_t status;
 
-    relay->ranks = calloc((size_t)relay->size, sizeof(*relay->ranks));
-    relay->said  = malloc((size_t)relay->size * sizeof(*relay->said));
-    status       = mpath_relay_all(relay->team,
-                             (relay->ranks != NULL) && (relay->said != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY);
+    status = open_ranks(relay);
     if (status == MPATH_OK) {
         status = open_shared(relay);
     }

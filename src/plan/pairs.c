@@ -49,6 +49,11 @@ typedef struct block {
     uint32_t dither;
 } block_t;
 
+static int node_of(const mpath_pairs_t *pairs, int rank)
+{
+    return mpath_topo_place(pairs->topo, rank)->node;
+}
+
 /* Takes the ranks by node. */
 static void place_ranks(mpath_pairs_t *pairs)
 {
@@ -67,21 +72,42 @@ static void place_ranks(mpath_pairs_t *pairs)
     first[0] = 0;
 }
 
+static mpath_nic_set_t nics_up(const mpath_machine_t *machine)
+{
+    mpath_nic_set_t up = 0;
+
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        up |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
+    }
+    return up;
+}
+
 /* The NICs of a node that are in use. */
 static mpath_nic_set_t nics_in_use(const mpath_pairs_t *pairs, int node)
 {
     const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node);
-    mpath_nic_set_t beside = pairs->affine ? 0 : mpath_machine_nics(machine), up = 0;
+    mpath_nic_set_t beside         = pairs->affine ? 0 : mpath_machine_nics(machine);
 
     for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1] && pairs->affine; i++) {
         const mpath_place_t *place = mpath_topo_place(pairs->topo, pairs->ranks[i]);
 
         beside |= place->nic >= 0 ? mpath_nic_bit(place->nic) : 0;
+        beside |= mpath_topo_nics_beside(pairs->topo, pairs->ranks[i]);
     }
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        up |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
+    return beside & nics_up(machine);
+}
+
+/* The NIC of a rank's static routes; -1: none. */
+static int nic_beside(const mpath_pairs_t *pairs, int rank)
+{
+    const mpath_place_t *place = mpath_topo_place(pairs->topo, rank);
+    mpath_nic_set_t up         = nics_up(mpath_topo_machine(pairs->topo, place->node));
+    mpath_nic_set_t of_gpu     = mpath_topo_nics_beside(pairs->topo, rank) & up;
+
+    if (place->nic >= 0 && (up & mpath_nic_bit(place->nic)) != 0) {
+        return place->nic;
     }
-    return beside & up;
+    return of_gpu != 0 ? mpath_nic_first(of_gpu) : -1;
 }
 
 /* Lists the rails that some node has in use, in order, and which of them each node has. */
@@ -173,12 +199,12 @@ static int find_rails(mpath_pairs_t *pairs)
     }
     pairs->has_homes = 1;
     for (int rank = 0; rank < pairs->num_ranks; rank++) {
-        const mpath_place_t *place     = mpath_topo_place(pairs->topo, rank);
-        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, place->node);
+        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node_of(pairs, rank));
+        int nic                        = nic_beside(pairs, rank);
 
         pairs->home[rank] = -1;
-        for (int i = 0; i < pairs->num_rails && place->nic >= 0; i++) {
-            if (machine->nics[place->nic].up && machine->nics[place->nic].rail == pairs->rails[i]) {
+        for (int i = 0; i < pairs->num_rails && nic >= 0; i++) {
+            if (machine->nics[nic].rail == pairs->rails[i]) {
                 pairs->home[rank] = (int8_t)i;
             }
         }
@@ -229,15 +255,53 @@ static int find_crossings(mpath_pairs_t *pairs)
     return !pairs->crosses || (pairs->num_rails <= MPATH_SPINE_RAILS && (same_rates || same_rails));
 }
 
+/* Whether links between GPUs leave nodes. */
+static int domains_are_shared(const mpath_pairs_t *pairs)
+{
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        const mpath_node_gpus_t *gpus = mpath_topo_gpus(pairs->topo, node);
+
+        for (int other = 0; other < node && gpus->link == MPATH_GPU_LINK_SWITCH && gpus->domain >= 0; other++) {
+            const mpath_node_gpus_t *theirs = mpath_topo_gpus(pairs->topo, other);
+
+            if (theirs->link == MPATH_GPU_LINK_SWITCH && theirs->domain == gpus->domain) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/*
+ * GPUs: whether all ranks have one, each reaches all rails of its node and passes on for others, nothing but rails joins nodes, and
+ * all of these have the same ones.
+ */
+static int gpus_are_plain(mpath_pairs_t *pairs)
+{
+    const mpath_topo_t *topo = pairs->topo;
+    int same_rails, same_rates;
+
+    for (int rank = 0; rank < pairs->num_ranks; rank++) {
+        if (mpath_topo_place(topo, rank)->gpu < 0 || mpath_topo_place(topo, rank)->no_relay ||
+            mpath_topo_nics_beside(topo, rank) == 0) {
+            return 0;
+        }
+    }
+    compare_nodes(pairs, &same_rails, &same_rates);
+    return same_rails && same_rates && !domains_are_shared(pairs) && !mpath_topo_reach_is_limited(topo) &&
+           mpath_topo_params(topo)->max_paths == 0;
+}
+
 mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p)
 {
     const mpath_topo_params_t *params = mpath_topo_params(topo);
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
-    int is_alike = mpath_topo_rails_match(topo), has_spine = (params->fabric & MPATH_FABRIC_SPINE) != 0;
+    int has_gpus = mpath_topo_gpus(topo, 0) != NULL, is_alike = has_gpus || mpath_topo_rails_match(topo);
+    int has_spine  = (params->fabric & MPATH_FABRIC_SPINE) != 0;
     size_t by_rank = sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
     mpath_pairs_t *pairs;
 
-    if (!is_alike && (mpath_topo_gpus(topo, 0) != NULL || params->max_paths != 0)) {
+    if (!is_alike && params->max_paths != 0) {
         return MPATH_DECLINED;
     }
     pairs = calloc(1, sizeof(*pairs) + num_ranks * by_rank + (num_nodes + 2) * by_node);
@@ -247,7 +311,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->topo               = topo;
     pairs->num_ranks          = (int)num_ranks;
     pairs->num_nodes          = (int)num_nodes;
-    pairs->affine             = params->access == MPATH_REACH_AFFINE;
+    pairs->affine             = has_gpus || params->access == MPATH_REACH_AFFINE;
     pairs->is_alike           = is_alike;
     pairs->min_fragment_bytes = min_fragment_bytes > 0 ? min_fragment_bytes : 1;
     pairs->has                = (mpath_nic_set_t *)(void *)(pairs + 1);
@@ -255,7 +319,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->first_on           = pairs->ranks + num_ranks;
     pairs->home               = (int8_t *)(pairs->first_on + num_nodes + 2);
     place_ranks(pairs);
-    if (!find_rails(pairs) || (has_spine && !find_crossings(pairs)) ||
+    if (!find_rails(pairs) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
         num_ranks * num_ranks * (size_t)pairs->pieces > NUMBERS || (!is_alike && !nodes_are_joined(pairs))) {
         mpath_pairs_destroy(pairs);
         return MPATH_DECLINED;
@@ -281,11 +345,6 @@ const mpath_topo_t *mpath_pairs_topo(const mpath_pairs_t *pairs)
 int mpath_pairs_num_rails(const mpath_pairs_t *pairs)
 {
     return pairs->num_rails;
-}
-
-static int node_of(const mpath_pairs_t *pairs, int rank)
-{
-    return mpath_topo_place(pairs->topo, rank)->node;
 }
 
 /* The rails that two ranks' nodes both have. */

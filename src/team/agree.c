@@ -340,6 +340,7 @@ void mpath_agree_destroy(mpath_team_t *team)
         }
         free(state->mates);
         mpath_pairs_destroy(state->routes);
+        mpath_pairs_destroy(state->gpu_routes);
         free(state->by_node);
         free(state->first_on);
         mpath_unreserve(state->scratch, SCRATCH_BYTES(team));
@@ -494,31 +495,56 @@ static void record_add_cell(const mpath_team_t *team, int local, mpath_agree_rec
     record->difference += cell->difference;
 }
 
-/* Looks at the topology anew where it has changed. */
-static mpath_status_t agree_find_routes(mpath_team_t *team)
+/* In the place of others; NULL: there are none that an agreement has place for. */
+static mpath_status_t agree_make_routes(mpath_team_t *team, const mpath_topo_t *topo, mpath_pairs_t **routes_p)
 {
-    mpath_agree_state_t *state = team->agree;
-    mpath_status_t status;
+    mpath_status_t status = MPATH_OK;
 
-    if (team->topo == NULL || team->num_nodes == 1 ||
-        (state->routes_are_known && state->routes_version == team->topo_version)) {
-        return MPATH_OK;
+    mpath_pairs_destroy(*routes_p);
+    *routes_p = NULL;
+    if (topo != NULL) {
+        status = mpath_pairs_create(topo, 1, routes_p);
     }
-    mpath_pairs_destroy(state->routes);
-    state->routes = NULL;
-    status        = mpath_pairs_create(team->topo, 1, &state->routes);
     if (status != MPATH_OK && status != MPATH_DECLINED) {
         mpath_error("%s: no memory for the static routes of %d ranks; the call fails", team->oob.name, team->size);
         mpath_team_break(team, status);
         return status;
     }
-    if (state->routes != NULL && mpath_pairs_num_rails(state->routes) > MPATH_AGREE_RAILS) {
-        mpath_pairs_destroy(state->routes);
-        state->routes = NULL;
+    if (*routes_p != NULL && mpath_pairs_num_rails(*routes_p) > MPATH_AGREE_RAILS) {
+        mpath_pairs_destroy(*routes_p);
+        *routes_p = NULL;
     }
-    state->routes_version   = team->topo_version;
-    state->routes_are_known = 1;
     return MPATH_OK;
+}
+
+/* Looks at the topologies anew where they have changed. */
+static mpath_status_t agree_find_routes(mpath_team_t *team)
+{
+    mpath_agree_state_t *state = team->agree;
+    mpath_status_t status      = MPATH_OK;
+
+    if (team->topo == NULL || team->num_nodes == 1) {
+        return MPATH_OK;
+    }
+    if (!state->routes_are_known || state->routes_version != team->topo_version) {
+        status = agree_make_routes(team, team->topo, &state->routes);
+
+        state->routes_version   = team->topo_version;
+        state->routes_are_known = 1;
+    }
+    if (status == MPATH_OK && state->gpu_topo != team->gpu_topo) {
+        status          = agree_make_routes(team, team->gpu_topo, &state->gpu_routes);
+        state->gpu_topo = team->gpu_topo;
+    }
+    return status;
+}
+
+/* Those of a call; before it is known which GPUs there are, those of host memory. */
+static const mpath_pairs_t *agree_routes(const mpath_team_t *team, uint32_t flags)
+{
+    const mpath_agree_state_t *state = team->agree;
+
+    return (flags & MPATH_CALL_DEVICE) != 0 && state->gpu_topo != NULL ? state->gpu_routes : state->routes;
 }
 
 /* My pairs that are not small, added up, and which small ones there are: nobody looks for those that there are not. */
@@ -575,7 +601,7 @@ static inline int counts_are_zero(const uint64_t *sends, const uint64_t *receive
 static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                        mpath_agree_cell_t *cell, agree_left_t *left)
 {
-    const mpath_pairs_t *routes = team->agree->routes;
+    const mpath_pairs_t *routes = agree_routes(team, call->flags);
     uint64_t largest = 0, sum = 0, left_sum = 0, expected_sum = 0;
     int me = team->rank;
 
@@ -649,7 +675,7 @@ static void publish_left(mpath_team_t *team, const mpath_call_t *call, const mpa
     size_t row               = (size_t)team->local_rank * (size_t)team->size;
     uint64_t *sends = half->rows + row, *receives = sends + (size_t)team->num_local * (size_t)team->size;
 
-    if (team->agree->routes == NULL) {
+    if (agree_routes(team, call->flags) == NULL) {
         return;
     }
     cell->rails = left->rails;
@@ -673,9 +699,6 @@ static void record_load(const mpath_team_t *team, mpath_agree_record_t *record)
     uint64_t out = 0, in = 0, largest = 0;
     mpath_agree_rails_t sum = {{{0, 0}}};
 
-    if (team->agree->routes == NULL) {
-        return;
-    }
     for (int i = 0; i < team->num_local; i++) {
         for (uint32_t rails = half->cells[i].rails; rails != 0; rails &= rails - 1) {
             int rail = __builtin_ctz(rails);
@@ -811,12 +834,13 @@ static void publish_demand(mpath_team_t *team, const mpath_call_t *call, uint64_
 static void agree_publish(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                           const local_row_t *row, agree_left_t *left)
 {
-    mpath_agree_cell_t cell = {.flags = call->flags, .operation = call->operation};
-    int counts              = !(call->flags & MPATH_CALL_INELIGIBLE);
+    static const mpath_agree_limits_t none = {0, 0, 0};
+    mpath_agree_cell_t cell                = {.flags = call->flags, .operation = call->operation};
+    int counts                             = !(call->flags & MPATH_CALL_INELIGIBLE);
 
-    if (counts) {
-        cell_count(team, call, limits, &cell, left);
-        publish_left(team, call, limits, left, &cell);
+    if (counts) { /* of device memory nothing is small */
+        cell_count(team, call, (call->flags & MPATH_CALL_DEVICE) ? &none : limits, &cell, left);
+        publish_left(team, call, (call->flags & MPATH_CALL_DEVICE) ? &none : limits, left, &cell);
     }
     publish_demand(team, call, cell.sum);
     /* With device memory nothing will be delivered, see agree_round(). */
@@ -1063,7 +1087,7 @@ static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t 
     const mpath_agree_half_t *half = &team->agree->halves[team->agree->turn];
     int device                     = (record->flags & MPATH_CALL_DEVICE) != 0;
     uint32_t flags                 = record->flags & ~MPATH_AGREE_OWN_FLAGS;
-    int has_rows                   = team->agree->routes != NULL;
+    int has_rows                   = agree_routes(team, record->flags) != NULL;
 
     agreed->call      = team->call;
     agreed->flags     = flags;

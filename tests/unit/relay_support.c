@@ -2,6 +2,7 @@
 /* What the tests of relays share: ranks on GPUs of a described machine, and rounds of random demands. */
 #include "relay_support.h"
 
+#include "team/agree_private.h"
 #include "team/team_private.h"
 #include "unit/capture.h"
 #include "wire/wire.h"
@@ -88,6 +89,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     settings.timeout_s  = 100;
     settings.gpu_probe  = MPATH_GPU_PROBE_OFF;
     settings.gpu_rail   = job->gpu_rail;
+    if (job->tune != NULL) {
+        settings.tune = job->tune;
+    }
     if (job->adapt_file != NULL) {
         settings.adapt_file = job->adapt_file;
     }
@@ -157,6 +161,9 @@ static int rounds_body(ranks_self_t *self, void *argument)
     }
     for (int round = 0; round < 3; round++) {
         member_round(&member, A2A_HOT, job->max_bytes, 77);
+    }
+    if (job->tune != NULL) { /* nobody has the matrix */
+        ranks_check(member.team->agree->matrix == NULL);
     }
     member_forwarded(&member, passed, &counters);
     for (int rank = 0; rank < self->size; rank++) {

@@ -99,6 +99,35 @@ static void test_three_nodes(void **state)
     relay_run_rounds(&(relay_job_t){.setup = {.size = 6, .nodes = 3, .nics = 2}, .max_bytes = 2000000, .rounds = 7});
 }
 
+/* Memory for a slot of a sender or two: those that send over no path have none. */
+static void test_few_slots_of_rails(void **state)
+{
+    relay_job_t job = {
+        .setup = {.size = 12, .nodes = 3, .nics = 4}, .host_bytes = 1 << 20, .max_bytes = 300000, .rounds = 7};
+
+    (void)state;
+    relay_run_rounds(&job);
+    job.spine      = 1;
+    job.host_bytes = 2 << 20;
+    relay_run_rounds(&job);
+}
+
+/* As with many ranks: by pairs of nodes. */
+static void test_pairs(void **state)
+{
+    relay_job_t job = {
+        .setup = {.size = 12, .nodes = 3, .nics = 4}, .tune = "alltoallv:@pairs", .max_bytes = 500000, .rounds = 14};
+
+    (void)state;
+    relay_run_rounds(&job);
+    job.spine = 1;
+    relay_run_rounds(&job);
+    job.setup    = (ranks_setup_t){.size = 8, .nodes = 2, .nics = 4};
+    job.spine    = 0;
+    job.emulated = MPATH_EMULATED_COPIES;
+    relay_run_rounds(&job);
+}
+
 static void test_discovered(void **state)
 {
     (void)state;
@@ -466,6 +495,8 @@ int main(void)
         cmocka_unit_test(test_no_slot),
         cmocka_unit_test(test_rails_by_ucx),
         cmocka_unit_test(test_three_nodes),
+        cmocka_unit_test(test_few_slots_of_rails),
+        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_nics_of_gpus),
         cmocka_unit_test(test_unopened),
         cmocka_unit_test(test_not_linked),

@@ -120,6 +120,14 @@ static void test_rail_fails(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+    job.spine      = 1;
+    job.host_bytes = 1 << 20; /* slots for those only that send by some path, who are others without the rail */
+    assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+    job.tune = "alltoallv:@pairs";
+    assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+    job.tune           = NULL;
+    job.spine          = 0;
+    job.host_bytes     = 0;
     job.broken         = MPATH_OK; /* silence */
     job.resend_after_s = 4;
     job.emulated       = MPATH_EMULATED_RAILS;
