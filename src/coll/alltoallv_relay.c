@@ -280,6 +280,7 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
 {
     const mpath_topo_t *topo;
     mpath_status_t status;
+    uint64_t start_ns;
 
     coll->moved = NULL;
     *part_p     = NULL;
@@ -289,10 +290,12 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
     if ((status == MPATH_DECLINED) || ((status == MPATH_OK) && (topo != mpath_team_gpu_topo(coll->team)))) {
         return MPATH_OK;
     }
-    status = (status == MPATH_OK) ? find_parts(coll, topo) : status;
+    start_ns = mpath_time_ns();
+    status   = (status == MPATH_OK) ? find_parts(coll, topo) : status;
     if ((status == MPATH_OK) && (coll->parts != NULL)) {
         status = mpath_parts_get(coll->parts, coll->team, agreed, part_p, &coll->part_hit);
     }
+    coll->counters.plan_ns += mpath_time_ns() - start_ns;
     coll->part = *part_p;
     return status;
 }

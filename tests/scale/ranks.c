@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * usage: ranks RANKS PER_NODE RAILS CASE [--json] [--tune RULES] [--calls N] [--steps] [--slow|--lost|--weak]
+ * usage: ranks RANKS PER_NODE RAILS CASE [--json] [--tune RULES] [--calls N] [--steps] [--slow|--lost|--weak] [--gpus]
  *
  * Runs a case on RANKS ranks, PER_NODE of them on each node with RAILS NICs, all in this process, checks every byte, and
  * prints what a rank has caused: control plane bytes and messages, messages of the rails, processor time, heap memory, and
@@ -10,6 +10,8 @@
  * instructions of a call, which are nearly the same in every run. 0: the processor does not tell.
  * --slow: the first rail has a quarter of the rate of the others, on all nodes. --lost: the second node has lost its second NIC.
  * --weak: the last NIC of the last node has a quarter of the rate of the others.
+ * --gpus: buffers are in memory of GPUs, one for each rank, with links between those of a node and a NIC beside each; of some vendor
+ * whose driver is in this process (unit/fake_device.h). For cases of alltoallv, and as many rails as ranks on a node.
  *
  *   agreement   calls without data
  *   small       8 bytes for everybody
@@ -27,6 +29,7 @@
 #include "coll/reduction.h"
 #include "team/agree.h"
 #include "team/team_private.h"
+#include "unit/fake_device.h"
 #include "util/fiber.h"
 #include "util/time.h"
 
@@ -49,6 +52,7 @@
 #define DENSE_BYTES 4096
 #define DENSE_HOT 16
 #define REDUCED_BYTES 65536
+#define SLOTS_BYTES (UINT64_C(1) << 20)
 #define STEPPED 2 /* ranks: the first leader, and the last rank of its node */
 
 scale_t scale = {.running = -1};
@@ -63,7 +67,8 @@ typedef struct rank {
     mpath_coll_t *coll;
     mpath_symmetric_t *symmetric;
     uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
-    char *send, *recv;
+    char *send, *recv; /* with --gpus on its device, and what is known of them */
+    mpath_memory_t send_memory, recv_memory;
     uint64_t send_room, recv_room;
     mpath_status_t status;
 } rank_t;
@@ -92,7 +97,7 @@ static int wants_steps, steps_are_counted;
 static volatile uint64_t steps, steps_of[STEPPED];
 
 static rank_t *ranks;
-static int slow, lost, weak; /* see above */
+static int slow, lost, weak, gpus; /* see above */
 static mpath_settings_t settings;
 
 static void fail(const char *what, int rank, mpath_status_t status)
@@ -161,10 +166,37 @@ static inline void steps_end(void)
 }
 #endif
 
+static uint64_t slots_of(int rank)
+{
+    mpath_coll_counters_t counters = {0};
+
+    if (gpus && ranks[rank].coll != NULL) {
+        mpath_coll_counters(ranks[rank].coll, &counters);
+    }
+    return counters.relay.moved.slot_bytes;
+}
+
+/* Slots on GPUs have a limit for all ranks of a process: that leaves SLOTS_BYTES to each rank that is resumed. */
+static int resume_with_slots(int rank)
+{
+    static uint64_t taken;
+    uint64_t before = slots_of(rank);
+    int has_ended;
+
+    ranks[rank].context->settings.gpu_relay_bytes = taken + SLOTS_BYTES;
+
+    has_ended = mpath_fiber_resume(ranks[rank].fiber) == MPATH_FIBER_ENDED;
+    taken += slots_of(rank) - before;
+    return has_ended;
+}
+
 static int resume(int rank)
 {
     int at = stepped(rank), has_ended;
 
+    if (gpus && at < 0) {
+        return resume_with_slots(rank);
+    }
     if (at < 0) {
         return mpath_fiber_resume(ranks[rank].fiber) == MPATH_FIBER_ENDED;
     }
@@ -237,6 +269,8 @@ static mpath_call_t call_of(rank_t *self)
     return (mpath_call_t){.send_bytes   = self->send_bytes,
                           .send_offsets = self->send_offsets,
                           .send_buffer  = self->send,
+                          .send_memory  = gpus && self->send != NULL ? &self->send_memory : NULL,
+                          .recv_memory  = gpus && self->recv != NULL ? &self->recv_memory : NULL,
                           .recv_bytes   = self->recv_bytes,
                           .recv_offsets = self->recv_offsets,
                           .recv_buffer  = self->recv};
@@ -309,13 +343,29 @@ static uint64_t demand_bytes(demand_t demand, int source, int destination, int r
     }
 }
 
-static char *enlarge(char *buffer, uint64_t *room_p, uint64_t bytes)
+/* On the device of the rank, which is one of few. */
+static char *enlarge_on_gpu(int rank, char *buffer, uint64_t bytes, mpath_memory_t *memory)
+{
+    if (buffer != NULL) {
+        fake_device_give(buffer);
+    }
+    buffer = fake_device_take(rank % FAKE_DEVICES, bytes);
+    if (buffer == NULL || mpath_memory_classify(buffer, bytes, memory) != MPATH_OK) {
+        fail("memory of a device", rank, MPATH_ERR_NO_MEMORY);
+    }
+    return buffer;
+}
+
+static char *enlarge(int rank, char *buffer, uint64_t *room_p, uint64_t bytes, mpath_memory_t *memory)
 {
     if (bytes <= *room_p) {
         return buffer;
     }
-    scale_free(buffer);
     *room_p = bytes;
+    if (gpus) {
+        return enlarge_on_gpu(rank, buffer, bytes, memory);
+    }
+    scale_free(buffer);
     return scale_allocate(bytes);
 }
 
@@ -329,8 +379,8 @@ static void fill(rank_t *self, const scenario_t *scenario, int round)
     uint64_t sent = 0, received = 0;
 
     if (scenario->reduces) {
-        self->send = enlarge(self->send, &self->send_room, REDUCED_BYTES);
-        self->recv = enlarge(self->recv, &self->recv_room, REDUCED_BYTES);
+        self->send = enlarge(self->rank, self->send, &self->send_room, REDUCED_BYTES, &self->send_memory);
+        self->recv = enlarge(self->rank, self->recv, &self->recv_room, REDUCED_BYTES, &self->recv_memory);
         for (uint32_t i = 0; i < REDUCED_BYTES / sizeof(uint32_t); i++) {
             ((uint32_t *)(void *)self->send)[i] = (uint32_t)self->rank + i + (uint32_t)round;
         }
@@ -345,8 +395,8 @@ static void fill(rank_t *self, const scenario_t *scenario, int round)
         sent += self->send_bytes[i];
         received += self->recv_bytes[i];
     }
-    self->send = enlarge(self->send, &self->send_room, sent);
-    self->recv = enlarge(self->recv, &self->recv_room, received);
+    self->send = enlarge(self->rank, self->send, &self->send_room, sent, &self->send_memory);
+    self->recv = enlarge(self->rank, self->recv, &self->recv_room, received, &self->recv_memory);
     for (int i = 0; i < scale.size; i++) {
         if (self->send_bytes[i] > 0) {
             memset(self->send + self->send_offsets[i], pair_byte(self->rank, i, round), self->send_bytes[i]);
@@ -379,6 +429,26 @@ static int is_right(const rank_t *self, const scenario_t *scenario, int round)
     return 1;
 }
 
+#define LINK_BPS UINT64_C(20000000000)
+#define PCIE_BPS UINT64_C(50000000000)
+
+/* GPU r of a node is that of its rank r, with NIC r beside it. */
+static void describe_gpus(rank_t *self)
+{
+    mpath_node_gpus_t *node = &self->context->gpus;
+
+    *node          = (mpath_node_gpus_t){.link = MPATH_GPU_LINK_MESH, .domain = -1};
+    node->num_gpus = scale.num_local;
+    for (int g = 0; g < node->num_gpus; g++) {
+        node->gpus[g] = (mpath_gpu_t){.pcie_up_bps = PCIE_BPS, .pcie_down_bps = PCIE_BPS, .nics = 1u << g};
+        for (int peer = 0; peer < node->num_gpus; peer++) {
+            node->nvlink_bps[g][peer] = peer != g ? LINK_BPS : 0;
+        }
+    }
+    self->context->gpu = self->context->nic = self->rank % scale.num_local;
+    self->context->nic_known                = 1;
+}
+
 static void rank_init(int number)
 {
     rank_t *self             = &ranks[number];
@@ -402,6 +472,9 @@ static void rank_init(int number)
     scale.running = number;
     if (mpath_context_create_on(&settings, machine, number % scale.num_local, &self->context) != MPATH_OK) {
         fail("context", number, MPATH_ERR_NO_MEMORY);
+    }
+    if (gpus) {
+        describe_gpus(self);
     }
     scale.running = -1;
     if (mpath_fiber_create(STACK_BYTES, &self->fiber) != MPATH_OK) {
@@ -647,6 +720,8 @@ int main(int argc, char **argv)
             lost = 1;
         } else if (strcmp(argv[i], "--weak") == 0) {
             weak = 1;
+        } else if (strcmp(argv[i], "--gpus") == 0) {
+            gpus = 1;
         } else if (strcmp(argv[i], "--steps") == 0) {
             wants_steps = 1;
         } else if (strcmp(argv[i], "--tune") == 0 && i + 1 < argc) {
@@ -661,11 +736,12 @@ int main(int argc, char **argv)
         }
     }
     if (!is_usable || scale.size < 2 || scale.num_local < 1 || scale.num_rails < 1 ||
-        scale.size % scale.num_local != 0) {
+        scale.size % scale.num_local != 0 ||
+        (gpus && (scale.num_rails != scale.num_local || scale.num_local > MPATH_MAX_GPUS || scenario->reduces))) {
         fprintf(
             stderr,
             "usage: ranks RANKS PER_NODE RAILS agreement|small|sparse|dense|changing|meet|first|allreduce [--json] [--tune RULES] "
-            "[--calls N] [--steps] [--slow|--lost|--weak]\n");
+            "[--calls N] [--steps] [--slow|--lost|--weak] [--gpus]\n");
         return 2;
     }
     scale.num_nodes = scale.size / scale.num_local;
@@ -677,9 +753,18 @@ int main(int argc, char **argv)
     }
     mpath_settings_init(&settings);
     settings.gate              = MPATH_GATE_ALWAYS;
-    settings.gpu               = 0;
+    settings.gpu               = gpus;
+    settings.gpu_probe         = MPATH_GPU_PROBE_OFF;
+    settings.gpu_rail          = MPATH_GPU_RAIL_HOST;
+    settings.gpu_memory_bytes  = 4u << 20;
+    settings.gpu_pinned_bytes  = UINT64_C(1) << 50;
+    settings.gpu_device_bytes  = UINT64_C(1) << 50;
     settings.tune              = tune;
     settings.node_memory_bytes = UINT64_C(1) << 50;
+    if (gpus) {
+        mpath_device_add(&fake_device);
+        fake_device_starts();
+    }
     scale_control_init();
     for (int i = 0; i < scale.size; i++) {
         rank_init(i);
