@@ -299,7 +299,8 @@ static void others_are_refused(void **state)
     assert_int_equal(plan_parse_moe("40000,2,8,0", &input), 1); /* both experts of a token on one rank */
     assert_int_equal(plan_rows_open(&input, 1, &rows), MPATH_ERR_PARAM);
     plan_input_init(&input);
-    input.preset = "hgx-h200";
+    input.preset    = "gb200-nvl72"; /* NVLink joins its nodes */
+    input.num_nodes = 18;
     assert_int_equal(plan_input_make_topo(&input, &topo), MPATH_OK);
     assert_int_equal(plan_rows_open(&input, mpath_topo_num_ranks(topo), &rows), MPATH_OK);
     assert_int_equal(at_scale_run(topo, rows, &params, &result), MPATH_ERR_UNSUPPORTED);

@@ -103,13 +103,14 @@ static mpath_status_t work_init(work_t *work, const mpath_topo_t *topo, const pl
                       .num_ranks = (int)ranks,
                       .num_nodes = (int)nodes,
                       .num_local = (int)(ranks / nodes),
-                      .is_affine = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE};
+                      .is_affine = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE ||
+                                   mpath_topo_gpus(topo, 0) != NULL};
     status = mpath_pairs_create(topo, params->min_fragment_bytes, &work->pairs);
     if (status == MPATH_DECLINED ||
         (status == MPATH_OK && (!mpath_pairs_is_alike(work->pairs) || !work_is_regular(work)))) {
         mpath_error(
-            "plan: %zu ranks on %zu nodes: plans are made by pairs of nodes here, which is for ranks in host memory in the "
-            "order of their nodes, as many on each, and nodes with the same rails",
+            "plan: %zu ranks on %zu nodes: plans are made by pairs of nodes here, which is for ranks in the order of "
+            "their nodes, as many on each, and nodes with the same rails, which GPUs reach all alike, and no NVLink between",
             ranks, nodes);
         return MPATH_ERR_UNSUPPORTED;
     }
