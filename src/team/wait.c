@@ -2,7 +2,8 @@
 /*
  * Waiting: a short spin, then sched_yield between looks, then sleeps once nothing has happened for so long that a
  * few microseconds more do not matter. They grow with the wait, so that ranks that wait for seconds (for one that computes,
- * for a deadline) leave the processors to others.
+ * for a deadline) leave the processors to others. Where ranks share processors they begin sooner and are longer, as who is
+ * waited for may be the one that needs the processor: a yield comes back at once, and is most of what such a wait costs.
  */
 #include "team/wait.h"
 
@@ -20,6 +21,8 @@
 #define IDLE_SPIN_CROWDED 4
 #define IDLE_SLEEP_AFTER_NS (200 * MPATH_NS_PER_MS)
 #define IDLE_SLEEP_PART 4000 /* of what has been waited: 50 us in the beginning */
+#define IDLE_SLEEP_CROWDED_NS (10 * MPATH_NS_PER_MS)
+#define IDLE_SLEEP_CROWDED_PART 200 /* 50 us, too, and half a percent of any wait */
 #define IDLE_SLEEP_MOST_NS MPATH_NS_PER_MS
 #define IDLE_AWAY_NS (10 * MPATH_NS_PER_MS) /* what a look at a fiber counts at most */
 
@@ -73,6 +76,18 @@ static uint64_t idle_on_fiber(mpath_idle_t *idle)
     return now_ns - idle->last_event_ns;
 }
 
+/* How long to sleep after a wait of so long; 0: not yet. */
+static uint64_t idle_sleep_ns(uint64_t waited_ns)
+{
+    int crowded   = mpath_idle_is_crowded();
+    uint64_t part = waited_ns / (crowded ? IDLE_SLEEP_CROWDED_PART : IDLE_SLEEP_PART);
+
+    if (waited_ns <= (crowded ? IDLE_SLEEP_CROWDED_NS : IDLE_SLEEP_AFTER_NS)) {
+        return 0;
+    }
+    return part < IDLE_SLEEP_MOST_NS ? part : IDLE_SLEEP_MOST_NS;
+}
+
 uint64_t mpath_idle_wait(mpath_idle_t *idle)
 {
     uint64_t now_ns, waited_ns, sleep_ns;
@@ -90,9 +105,8 @@ uint64_t mpath_idle_wait(mpath_idle_t *idle)
         idle->last_event_ns = now_ns;
     }
     waited_ns = now_ns - idle->last_event_ns;
-    if (waited_ns > IDLE_SLEEP_AFTER_NS) {
-        sleep_ns = waited_ns / IDLE_SLEEP_PART;
-        sleep_ns = (sleep_ns < IDLE_SLEEP_MOST_NS) ? sleep_ns : IDLE_SLEEP_MOST_NS;
+    sleep_ns  = idle_sleep_ns(waited_ns);
+    if (sleep_ns > 0) {
         nanosleep(&(struct timespec){.tv_nsec = (long)sleep_ns}, NULL);
     } else {
         sched_yield();
