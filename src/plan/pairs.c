@@ -1,43 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Plan by pairs of nodes: the division of a block, the bytes from the ranks of one node to those of another one. */
-#include "plan/pairs.h"
-
-#include "plan/internal.h"
-#include "plan/prices.h"
-#include "plan/spine.h"
+#include "plan/pairs_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define STATIC_PPM 10000                 /* static routes that are so near the bound stay */
 #define GOLDEN 0x9e3779b9u               /* the golden section of 2^32 */
 #define NUMBERS ((size_t)UINT32_MAX + 1) /* of flows */
-#define SECOND_NS 1000000000u
-#define DITHER_BITS 32 /* of the point at which what cannot be cut is looked at */
-
-struct mpath_pairs {
-    const mpath_topo_t *topo;
-    int num_ranks, num_nodes, num_rails;
-    int affine;
-    int has_homes; /* all ranks have one */
-    int is_alike;  /* all nodes have all rails, with the same rates */
-    int is_even;   /* and so have all rails */
-    int crosses;   /* routes may go from one rail to another, over a spine: plan/spine.h */
-    int is_cut; /* on a spine, and nodes have different rails, but each has one rate wherever it is: all reach their cuts */
-    int pieces; /* that a pair may have */
-    uint64_t min_fragment_bytes;
-    uint64_t slowest_bps, before_bps[MPATH_MAX_NICS + 1]; /* sums of the rates of the rails before each, and of all */
-    int8_t rails[MPATH_MAX_NICS];                         /* their numbers */
-    int8_t *home;                                         /* by rank; -1: none */
-    int32_t *ranks, *first_on;                            /* ranks[first_on[node]] up to ranks[first_on[node + 1]] */
-    mpath_nic_set_t *has;                                 /* by node: its rails, as they are counted here */
-    mpath_prices_t *prices;                               /* where nodes are not alike; NULL: of no matrix yet */
-    mpath_prices_terms_t cut;                             /* the same where is_cut: of the matrix, */
-    uint64_t slack_ns;                                    /* and what does not count in it */
-    uint64_t fastest_node_bps;                            /* where routes cross: the most that a node's rails carry */
-    uint64_t rail_bps[MPATH_SPINE_RAILS];                 /* where is_cut: of each rail, on the nodes that have it */
-    uint64_t *sums, static_ns; /* of a node and the matrix: bytes to each node, then from each; its busiest NIC */
-};
+#define DITHER_BITS 32                   /* of the point at which what cannot be cut is looked at */
 
 /* The division of a block: bytes in the order of their pairs, of each static rail by themselves. */
 typedef struct block {
@@ -167,7 +137,7 @@ static int nic_of(const mpath_pairs_t *pairs, int node, int rail)
     return nic;
 }
 
-static uint64_t rate_of(const mpath_pairs_t *pairs, int node, int rail)
+uint64_t mpath_pairs_rate(const mpath_pairs_t *pairs, int node, int rail)
 {
     return (pairs->has[node] & mpath_nic_bit(rail)) == 0
                ? 0
@@ -175,12 +145,12 @@ static uint64_t rate_of(const mpath_pairs_t *pairs, int node, int rail)
 }
 
 /* All NICs of a node. */
-static uint64_t rate_of_node(const mpath_pairs_t *pairs, int node)
+uint64_t mpath_pairs_node_rate(const mpath_pairs_t *pairs, int node)
 {
     uint64_t rate_bps = 0;
 
     for (int rail = 0; rail < pairs->num_rails; rail++) {
-        rate_bps += rate_of(pairs, node, rail);
+        rate_bps += mpath_pairs_rate(pairs, node, rail);
     }
     return rate_bps;
 }
@@ -191,7 +161,7 @@ static int find_rails(mpath_pairs_t *pairs)
     list_rails(pairs);
     pairs->is_even = 1;
     for (int rail = 0; rail < pairs->num_rails && pairs->is_alike; rail++) {
-        uint64_t rate_bps = rate_of(pairs, 0, rail);
+        uint64_t rate_bps = mpath_pairs_rate(pairs, 0, rail);
 
         pairs->is_even              = pairs->is_even && (rail == 0 || rate_bps == pairs->slowest_bps);
         pairs->slowest_bps          = rail == 0 || rate_bps < pairs->slowest_bps ? rate_bps : pairs->slowest_bps;
@@ -222,7 +192,7 @@ static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rat
         uint64_t rate_bps = 0;
 
         for (int node = 0; node < pairs->num_nodes; node++) {
-            uint64_t here_bps = rate_of(pairs, node, rail);
+            uint64_t here_bps = mpath_pairs_rate(pairs, node, rail);
 
             *same_rails_p = *same_rails_p && here_bps > 0;
             *same_rates_p = *same_rates_p && (here_bps == 0 || rate_bps == 0 || here_bps == rate_bps);
@@ -243,7 +213,7 @@ static int find_crossings(mpath_pairs_t *pairs)
     pairs->crosses = pairs->affine || !same_rails;
     pairs->is_cut  = !same_rails;
     for (int node = 0; node < pairs->num_nodes; node++) {
-        uint64_t rate_bps = rate_of_node(pairs, node);
+        uint64_t rate_bps = mpath_pairs_node_rate(pairs, node);
 
         pairs->fastest_node_bps = rate_bps > pairs->fastest_node_bps ? rate_bps : pairs->fastest_node_bps;
     }
@@ -350,7 +320,7 @@ int mpath_pairs_num_rails(const mpath_pairs_t *pairs)
 /* The rails that two ranks' nodes both have. */
 static mpath_nic_set_t rails_between(const mpath_pairs_t *pairs, int source, int destination)
 {
-    return pairs->has[node_of(pairs, source)] & pairs->has[node_of(pairs, destination)];
+    return pairs->has[mpath_pairs_node(pairs, source)] & pairs->has[mpath_pairs_node(pairs, destination)];
 }
 
 /* Of two ranks whose nodes both have `rails`. */
@@ -371,7 +341,7 @@ static int static_among(const mpath_pairs_t *pairs, mpath_nic_set_t rails, int s
 }
 
 /* The static route between two nodes where some cross: see topo/topo.h. */
-static mpath_arc_t static_arc(const mpath_pairs_t *pairs, int from, int to, int source, int destination)
+mpath_arc_t mpath_pairs_static_arc(const mpath_pairs_t *pairs, int from, int to, int source, int destination)
 {
     mpath_nic_set_t both = pairs->has[from] & pairs->has[to];
     int home = pairs->home[source], other = pairs->home[destination], rail;
@@ -391,32 +361,35 @@ int mpath_pairs_static_rail(const mpath_pairs_t *pairs, int source, int destinat
 {
     return pairs->is_alike && pairs->home[source] >= 0
                ? pairs->home[source]
-               : static_arc(pairs, node_of(pairs, source), node_of(pairs, destination), source, destination).out;
+               : mpath_pairs_static_arc(pairs, mpath_pairs_node(pairs, source), mpath_pairs_node(pairs, destination),
+                                        source, destination)
+                     .out;
 }
 
 int mpath_pairs_static_rail_in(const mpath_pairs_t *pairs, int source, int destination)
 {
-    return pairs->crosses
-               ? static_arc(pairs, node_of(pairs, source), node_of(pairs, destination), source, destination).in
-               : mpath_pairs_static_rail(pairs, source, destination);
+    return pairs->crosses ? mpath_pairs_static_arc(pairs, mpath_pairs_node(pairs, source),
+                                                   mpath_pairs_node(pairs, destination), source, destination)
+                                .in
+                          : mpath_pairs_static_rail(pairs, source, destination);
 }
 
 /*
  * Whole bytes, so that a plan of its ratio never promises less than it takes. Prices prove what matched rails can do, which is not all where static
  * routes cross as well: there it is the cut at the fastest of nodes, for the bytes of the busiest one.
  */
-static mpath_ratio_t bound_of(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+mpath_ratio_t mpath_pairs_bound(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
 {
     return pairs->is_alike                    ? (mpath_ratio_t){load->node_bytes, pairs->before_bps[pairs->num_rails]}
            : pairs->crosses && !pairs->is_cut ? (mpath_ratio_t){load->node_bytes, pairs->fastest_node_bps}
-                                              : (mpath_ratio_t){load->terms.bound_ns, SECOND_NS};
+                                              : (mpath_ratio_t){load->terms.bound_ns, MPATH_PAIRS_SECOND_NS};
 }
 
 /* At most: nobody says on which rail the NIC is that has most. */
 static mpath_ratio_t static_of(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
 {
     return pairs->is_alike ? (mpath_ratio_t){load->static_bytes, pairs->slowest_bps}
-                           : (mpath_ratio_t){load->terms.static_ns, SECOND_NS};
+                           : (mpath_ratio_t){load->terms.static_ns, MPATH_PAIRS_SECOND_NS};
 }
 
 static uint64_t part_of(uint64_t bytes, uint64_t part, uint64_t all)
@@ -426,7 +399,7 @@ static uint64_t part_of(uint64_t bytes, uint64_t part, uint64_t all)
 
 uint64_t mpath_pairs_bound_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
 {
-    return mpath_ratio_ns_ceil(bound_of(pairs, load));
+    return mpath_ratio_ns_ceil(mpath_pairs_bound(pairs, load));
 }
 
 uint64_t mpath_pairs_static_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
@@ -451,174 +424,12 @@ int mpath_pairs_moves(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load
     part     = (uint64_t)((mpath_u128_t)load->node_bytes * pairs->slowest_bps / all_bps);
     fragment = load->largest_bytes < pairs->min_fragment_bytes ? load->largest_bytes : pairs->min_fragment_bytes;
     return load->static_bytes > part + fragment &&
-           !mpath_ratio_within(static_of(pairs, load), bound_of(pairs, load), STATIC_PPM);
+           !mpath_ratio_within(static_of(pairs, load), mpath_pairs_bound(pairs, load), MPATH_PAIRS_STATIC_PPM);
 }
-
-/* Prices, where nodes are not alike. */
 
 int mpath_pairs_is_alike(const mpath_pairs_t *pairs)
 {
     return pairs->is_alike;
-}
-
-static mpath_status_t make_prices(mpath_pairs_t *pairs)
-{
-    size_t nodes = (size_t)pairs->num_nodes, rails = (size_t)pairs->num_rails;
-    uint64_t *rates       = malloc(nodes * rails * sizeof(*rates));
-    mpath_status_t status = MPATH_ERR_NO_MEMORY;
-
-    pairs->sums = malloc(2 * nodes * sizeof(*pairs->sums));
-    if (rates != NULL && pairs->sums != NULL) {
-        for (size_t i = 0; i < nodes * rails; i++) {
-            rates[i] = rate_of(pairs, (int)(i / rails), (int)(i % rails));
-        }
-        status = mpath_prices_create(pairs->num_nodes, pairs->num_rails, rates, &pairs->prices);
-    }
-    if (status != MPATH_OK) {
-        free(pairs->sums);
-        pairs->sums = NULL;
-    }
-    free(rates);
-    return status;
-}
-
-/* What the node sends and receives, or one of both: to or from each other node, and what its NICs take on static routes. */
-static void sum_rows(const mpath_pairs_t *pairs, int node, int in, const uint64_t *row, uint64_t *sums,
-                     mpath_ratio_t *static_p)
-{
-    uint64_t on[MPATH_MAX_NICS] = {0};
-
-    memset(sums, 0, (size_t)pairs->num_nodes * sizeof(*sums));
-    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++, row += pairs->num_ranks) {
-        for (int other = 0; other < pairs->num_nodes; other++) {
-            for (int k = pairs->first_on[other]; k < pairs->first_on[other + 1] && other != node; k++) {
-                int rank = pairs->ranks[k], mate = pairs->ranks[i];
-
-                if (row[rank] > 0) {
-                    mpath_arc_t arc = in ? static_arc(pairs, other, node, rank, mate)
-                                         : static_arc(pairs, node, other, mate, rank);
-
-                    sums[other] += row[rank];
-                    on[in ? arc.in : arc.out] += row[rank];
-                }
-            }
-        }
-    }
-    for (int rail = 0; rail < pairs->num_rails; rail++) {
-        if (on[rail] > 0) {
-            *static_p = mpath_ratio_max(*static_p, (mpath_ratio_t){on[rail], rate_of(pairs, node, rail)});
-        }
-    }
-}
-
-/* What a node takes at its cut: sums of the matrix as sum_rows() makes them. */
-static mpath_ratio_t cut_of(const mpath_pairs_t *pairs, int node, const uint64_t *out_bytes, const uint64_t *in_bytes)
-{
-    uint64_t out = 0, in = 0, rate_bps = rate_of_node(pairs, node);
-
-    for (int other = 0; other < pairs->num_nodes; other++) {
-        out += out_bytes[other];
-        in += in_bytes[other];
-    }
-    return (mpath_ratio_t){out > in ? out : in, rate_bps > 0 ? rate_bps : 1};
-}
-
-/* What a node says in a round; 1: it has an entry. */
-static int node_say(const mpath_pairs_t *pairs, int node, const uint64_t *out_bytes, const uint64_t *in_bytes,
-                    mpath_prices_terms_t *terms, mpath_prices_entry_t *entry)
-{
-    mpath_ratio_t cut;
-
-    if (!pairs->is_cut) {
-        return mpath_prices_say(pairs->prices, node, out_bytes, in_bytes, terms, entry);
-    }
-    cut             = cut_of(pairs, node, out_bytes, in_bytes);
-    terms->bound_ns = mpath_ratio_ns_floor(cut);
-    terms->split_ns = mpath_ratio_ns_ceil(cut);
-    memset(entry, 0, sizeof(*entry));
-    return 0;
-}
-
-static void cut_hear(mpath_pairs_t *pairs, const mpath_prices_terms_t *most)
-{
-    uint64_t part_ns  = mpath_ratio_times((mpath_ratio_t){most->bound_ns, 1000000}, 1000000 + STATIC_PPM);
-    uint64_t slack_ns = most->bound_ns + pairs->slack_ns;
-
-    pairs->cut                  = *most;
-    pairs->cut.static_is_enough = most->static_ns <= (part_ns > slack_ns ? part_ns : slack_ns);
-}
-
-/* Where a spine reaches all cuts there are no prices, but the same is to be known of the matrix. */
-static mpath_status_t cut_begin(mpath_pairs_t *pairs, uint64_t slack_bytes)
-{
-    uint64_t fastest_bps = 1;
-
-    for (int rail = 0; rail < pairs->num_rails; rail++) {
-        fastest_bps = pairs->rail_bps[rail] > fastest_bps ? pairs->rail_bps[rail] : fastest_bps;
-    }
-    pairs->slack_ns = mpath_ratio_ns_floor((mpath_ratio_t){slack_bytes, fastest_bps});
-    if (pairs->sums == NULL) {
-        pairs->sums = malloc(2 * (size_t)pairs->num_nodes * sizeof(*pairs->sums));
-    }
-    return pairs->sums == NULL ? MPATH_ERR_NO_MEMORY : MPATH_OK;
-}
-
-static mpath_status_t prices_begin(mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
-{
-    uint64_t fragment = load->largest_bytes < pairs->min_fragment_bytes ? load->largest_bytes
-                                                                        : pairs->min_fragment_bytes;
-
-    if (pairs->is_cut) {
-        return cut_begin(pairs, fragment);
-    }
-    if (pairs->prices == NULL) {
-        mpath_status_t status = make_prices(pairs);
-
-        if (status != MPATH_OK) {
-            return status;
-        }
-    }
-    mpath_prices_begin(pairs->prices, load->node_bytes, fragment);
-    return MPATH_OK;
-}
-
-mpath_status_t mpath_pairs_price(mpath_pairs_t *pairs, int rank, const mpath_pairs_rows_t *rows,
-                                 const mpath_pairs_load_t *load)
-{
-    mpath_ratio_t longest = {0, 1};
-    mpath_status_t status = prices_begin(pairs, load);
-
-    if (status == MPATH_OK) {
-        sum_rows(pairs, node_of(pairs, rank), 0, rows->sends, pairs->sums, &longest);
-        sum_rows(pairs, node_of(pairs, rank), 1, rows->receives, pairs->sums + pairs->num_nodes, &longest);
-        pairs->static_ns = mpath_ratio_ns_ceil(longest);
-    }
-    return status;
-}
-
-size_t mpath_pairs_entry_bytes(const mpath_pairs_t *pairs)
-{
-    return pairs->is_cut ? sizeof(uint32_t) : mpath_prices_entry_bytes(pairs->prices);
-}
-
-int mpath_pairs_say(const mpath_pairs_t *pairs, int rank, mpath_prices_terms_t *terms, mpath_prices_entry_t *entry)
-{
-    terms->static_ns = pairs->static_ns;
-    return node_say(pairs, node_of(pairs, rank), pairs->sums, pairs->sums + pairs->num_nodes, terms, entry);
-}
-
-int mpath_pairs_hear(mpath_pairs_t *pairs, const mpath_prices_terms_t *most, const void *entries, size_t count)
-{
-    if (pairs->is_cut) {
-        cut_hear(pairs, most);
-        return 0;
-    }
-    return mpath_prices_hear(pairs->prices, most, entries, count);
-}
-
-void mpath_pairs_priced(const mpath_pairs_t *pairs, mpath_pairs_load_t *load)
-{
-    load->terms = pairs->is_cut ? pairs->cut : *mpath_prices_found(pairs->prices);
 }
 
 /* The part of `total` bytes that each rail is to have of what one node sends to another. */
@@ -801,14 +612,7 @@ static void pair_place(const mpath_pairs_t *pairs, const block_t *block, uint64_
     }
 }
 
-/* Where the bytes of a pair stand. */
-typedef struct table {
-    const uint64_t *bytes;
-    size_t by_source, by_destination; /* steps: of a rank's number, or of its place on the node */
-    int sources, destinations;        /* 1: places */
-} table_t;
-
-static inline uint64_t table_bytes(const table_t *table, int source, int source_place, int destination,
+static inline uint64_t table_bytes(const mpath_pairs_table_t *table, int source, int source_place, int destination,
                                    int destination_place)
 {
     size_t row    = (size_t)(table->sources ? source_place : source) * table->by_source;
@@ -826,7 +630,8 @@ static int rail_of_source(const mpath_pairs_t *pairs, mpath_nic_set_t rails, int
 }
 
 /* What a source sends to the destinations of these places. */
-static uint64_t table_sum(const table_t *table, int source, int place, const int32_t *destinations, int begin, int end)
+static uint64_t table_sum(const mpath_pairs_table_t *table, int source, int place, const int32_t *destinations,
+                          int begin, int end)
 {
     uint64_t sum = 0;
 
@@ -896,7 +701,7 @@ static void arc_pair_place(const mpath_pairs_t *pairs, const mpath_spine_block_t
 }
 
 /* The block has begun. */
-static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, int from, int to,
+static void arc_block_divide(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to,
                              mpath_spine_block_t *block)
 {
     const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
@@ -918,7 +723,8 @@ static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, i
             uint64_t bytes = table_bytes(table, sources[i], i, destinations[k], k);
 
             if (bytes > 0) {
-                mpath_spine_cell(block, static_arc(pairs, from, to, sources[i], destinations[k]))->bytes += bytes;
+                mpath_spine_cell(block, mpath_pairs_static_arc(pairs, from, to, sources[i], destinations[k]))
+                    ->bytes += bytes;
                 total += bytes;
             }
         }
@@ -933,9 +739,9 @@ static void arc_block_divide(const mpath_pairs_t *pairs, const table_t *table, i
     mpath_spine_divide(block);
 }
 
-/* As block_place(). */
-static void arc_block_place(const mpath_pairs_t *pairs, const table_t *table, int from, int to, int moves, int only,
-                            mpath_plan_t *plan)
+/* As mpath_pairs_block_place(). */
+static void arc_block_place(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to, int moves,
+                            int only, mpath_plan_t *plan)
 {
     const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
     int num_sources       = pairs->first_on[from + 1] - pairs->first_on[from];
@@ -972,7 +778,7 @@ static void arc_block_place(const mpath_pairs_t *pairs, const table_t *table, in
                 continue;
             }
             if (rail < 0) {
-                first = static_arc(pairs, from, to, sources[i], destinations[k]);
+                first = mpath_pairs_static_arc(pairs, from, to, sources[i], destinations[k]);
             }
             begin = &at[first.out * pairs->num_rails + first.in];
             if (concerns) {
@@ -984,8 +790,8 @@ static void arc_block_place(const mpath_pairs_t *pairs, const table_t *table, in
 }
 
 /* The division of the block from one node to another one. Room for the flows is there. `only` -1: of all ranks. */
-static void block_place(const mpath_pairs_t *pairs, const table_t *table, int from, int to, int moves, int only,
-                        mpath_plan_t *plan)
+void mpath_pairs_block_place(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to, int moves,
+                             int only, mpath_plan_t *plan)
 {
     const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
     int num_sources             = pairs->first_on[from + 1] - pairs->first_on[from];
@@ -1048,7 +854,8 @@ static void block_place(const mpath_pairs_t *pairs, const table_t *table, int fr
 }
 
 /* Inside of a node there is one path that counts. */
-static void local_place(const mpath_pairs_t *pairs, int source, int destination, uint64_t bytes, mpath_plan_t *plan)
+void mpath_pairs_local_place(const mpath_pairs_t *pairs, int source, int destination, uint64_t bytes,
+                             mpath_plan_t *plan)
 {
     cutter_t cutter = {.pairs = pairs, .plan = plan, .source = source, .destination = destination, .bytes = bytes};
 
@@ -1084,7 +891,7 @@ static void sort_by(const mpath_flow_t *from, size_t count, int by_source, size_
     }
 }
 
-static mpath_status_t sort_flows(const mpath_pairs_t *pairs, mpath_plan_t *plan)
+mpath_status_t mpath_pairs_sort(const mpath_pairs_t *pairs, mpath_plan_t *plan)
 {
     size_t num_ranks = (size_t)pairs->num_ranks, *first;
     mpath_flow_t *other;
@@ -1148,7 +955,7 @@ static void receive_place(const mpath_pairs_t *pairs, int rank, int place, const
                           int moves, uint64_t *scratch, mpath_plan_t *plan)
 {
     const int32_t *sources = pairs->ranks + pairs->first_on[other];
-    int num_sources = pairs->first_on[other + 1] - pairs->first_on[other], node = node_of(pairs, rank);
+    int num_sources = pairs->first_on[other + 1] - pairs->first_on[other], node = mpath_pairs_node(pairs, rank);
     const uint64_t *row = rows->receives + (size_t)place * (size_t)pairs->num_ranks;
     uint64_t *before    = scratch + num_sources;
     block_t block       = {.moves = 0};
@@ -1185,7 +992,7 @@ static void send_place(const mpath_pairs_t *pairs, int rank, int place, const mp
                        int moves, mpath_plan_t *plan)
 {
     const int32_t *destinations = pairs->ranks + pairs->first_on[other];
-    int num_destinations = pairs->first_on[other + 1] - pairs->first_on[other], node = node_of(pairs, rank);
+    int num_destinations = pairs->first_on[other + 1] - pairs->first_on[other], node = mpath_pairs_node(pairs, rank);
     const int32_t *mates = pairs->ranks + pairs->first_on[node];
     int num_local = pairs->first_on[node + 1] - pairs->first_on[node], home = pairs->home[rank];
     const uint64_t *row = rows->sends;
@@ -1233,7 +1040,7 @@ static void send_place(const mpath_pairs_t *pairs, int rank, int place, const mp
 static void part_of_own(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int moves,
                         uint64_t *scratch, mpath_plan_t *plan)
 {
-    const int node = node_of(pairs, rank), begin = pairs->first_on[node], end = pairs->first_on[node + 1];
+    const int node = mpath_pairs_node(pairs, rank), begin = pairs->first_on[node], end = pairs->first_on[node + 1];
     const uint64_t *sends    = rows->sends + (size_t)place * (size_t)pairs->num_ranks;
     const uint64_t *receives = rows->receives + (size_t)place * (size_t)pairs->num_ranks;
 
@@ -1241,7 +1048,7 @@ static void part_of_own(const mpath_pairs_t *pairs, int rank, int place, const m
         receive_place(pairs, rank, place, rows, other, moves, scratch, plan);
     }
     for (int i = begin; i < begin + place; i++) {
-        local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
+        mpath_pairs_local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
     }
     for (int other = 0; other < pairs->num_nodes; other++) {
         if (other != node) {
@@ -1249,11 +1056,12 @@ static void part_of_own(const mpath_pairs_t *pairs, int rank, int place, const m
             continue;
         }
         for (int i = begin; i < end; i++) {
-            local_place(pairs, rank, pairs->ranks[i], i == begin + place ? 0 : sends[pairs->ranks[i]], plan);
+            mpath_pairs_local_place(pairs, rank, pairs->ranks[i], i == begin + place ? 0 : sends[pairs->ranks[i]],
+                                    plan);
         }
     }
     for (int i = begin + place + 1; i < end; i++) {
-        local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
+        mpath_pairs_local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
     }
     for (int other = node + 1; other < pairs->num_nodes; other++) {
         receive_place(pairs, rank, place, rows, other, moves, scratch, plan);
@@ -1264,25 +1072,25 @@ static void part_of_own(const mpath_pairs_t *pairs, int rank, int place, const m
 static void part_of_node(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int moves,
                          mpath_plan_t *plan)
 {
-    const int node = node_of(pairs, rank), only = pairs->affine ? -1 : rank;
-    size_t step       = (size_t)pairs->num_ranks;
-    const table_t out = {.bytes = rows->sends, .by_source = step, .by_destination = 1, .sources = 1};
-    const table_t in  = {.bytes = rows->receives, .by_source = 1, .by_destination = step, .destinations = 1};
+    const int node = mpath_pairs_node(pairs, rank), only = pairs->affine ? -1 : rank;
+    size_t step                   = (size_t)pairs->num_ranks;
+    const mpath_pairs_table_t out = {.bytes = rows->sends, .by_source = step, .by_destination = 1, .sources = 1};
+    const mpath_pairs_table_t in = {.bytes = rows->receives, .by_source = 1, .by_destination = step, .destinations = 1};
 
     for (int other = 0; other < pairs->num_nodes; other++) {
         if (other != node && (only < 0 || row_reaches(pairs, rows->sends + (size_t)place * step, other))) {
-            block_place(pairs, &out, node, other, moves, only, plan);
+            mpath_pairs_block_place(pairs, &out, node, other, moves, only, plan);
         }
         if (other != node && (only < 0 || row_reaches(pairs, rows->receives + (size_t)place * step, other))) {
-            block_place(pairs, &in, other, node, moves, only, plan);
+            mpath_pairs_block_place(pairs, &in, other, node, moves, only, plan);
         }
     }
     for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++) {
         int mate = pairs->ranks[i];
 
         if (mate != rank) {
-            local_place(pairs, rank, mate, rows->sends[(size_t)place * step + (size_t)mate], plan);
-            local_place(pairs, mate, rank, rows->receives[(size_t)place * step + (size_t)mate], plan);
+            mpath_pairs_local_place(pairs, rank, mate, rows->sends[(size_t)place * step + (size_t)mate], plan);
+            mpath_pairs_local_place(pairs, mate, rank, rows->receives[(size_t)place * step + (size_t)mate], plan);
         }
     }
 }
@@ -1300,7 +1108,7 @@ static size_t count_pairs(const uint64_t *bytes, size_t count)
 /*
  * Pairs and, for each pair of nodes, the cuts: one for each rail at its part, one at the place on the line, at which it ends.
  */
-static size_t flows_room(const mpath_pairs_t *pairs, size_t num_pairs, size_t num_blocks)
+size_t mpath_pairs_flows_room(const mpath_pairs_t *pairs, size_t num_pairs, size_t num_blocks)
 {
     size_t arcs = (size_t)pairs->pieces;
 
@@ -1328,7 +1136,7 @@ static void shrink(mpath_plan_t *plan)
 mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpath_pairs_rows_t *rows,
                                 const mpath_pairs_load_t *load, mpath_plan_t **plan_p)
 {
-    int node = node_of(pairs, rank), moves = mpath_pairs_moves(pairs, load), place = 0;
+    int node = mpath_pairs_node(pairs, rank), moves = mpath_pairs_moves(pairs, load), place = 0;
     size_t num_ranks   = (size_t)pairs->num_ranks, num_local, first, num_pairs;
     int is_own         = pairs->has_homes && pairs->is_alike && !pairs->affine;
     mpath_plan_t *plan = mpath_plan_new(NULL);
@@ -1347,7 +1155,7 @@ mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpat
     num_local = pairs->affine ? num_local : 1;
     num_pairs = count_pairs(rows->sends + first, num_local * num_ranks) +
                 count_pairs(rows->receives + first, num_local * num_ranks);
-    status = mpath_plan_reserve(plan, flows_room(pairs, num_pairs, 2 * (size_t)pairs->num_nodes));
+    status = mpath_plan_reserve(plan, mpath_pairs_flows_room(pairs, num_pairs, 2 * (size_t)pairs->num_nodes));
     if (status != MPATH_OK) {
         goto err;
     }
@@ -1356,7 +1164,7 @@ mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpat
     } else {
         part_of_node(pairs, rank, place, rows, moves, plan);
     }
-    status = sort_flows(pairs, plan);
+    status = mpath_pairs_sort(pairs, plan);
     if (status != MPATH_OK) {
         goto err;
     }
@@ -1365,10 +1173,10 @@ mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpat
     plan->loads     = NULL;
     plan->is_part   = 1;
     plan->signature = mpath_plan_sign(plan);
-    plan->bound     = bound_of(pairs, load);
+    plan->bound     = mpath_pairs_bound(pairs, load);
     plan->z         = !moves            ? static_of(pairs, load)
                       : pairs->is_alike ? plan->bound
-                                        : (mpath_ratio_t){load->terms.split_ns, SECOND_NS};
+                                        : (mpath_ratio_t){load->terms.split_ns, MPATH_PAIRS_SECOND_NS};
     free(scratch);
     *plan_p = plan;
     return MPATH_OK;
@@ -1421,8 +1229,8 @@ static mpath_arc_t flow_arc(const mpath_pairs_t *pairs, const mpath_flow_t *flow
     mpath_topo_path(pairs->topo, flow->source, flow->destination, flow->path, &path);
     for (int i = 0; i < path.num_hops; i++) {
         if (path.hops[i].lane == MPATH_LANE_RAIL) {
-            arc.out = rail_number(pairs, node_of(pairs, flow->source), path.hops[i].nic_from);
-            arc.in  = rail_number(pairs, node_of(pairs, flow->destination), path.hops[i].nic_to);
+            arc.out = rail_number(pairs, mpath_pairs_node(pairs, flow->source), path.hops[i].nic_from);
+            arc.in  = rail_number(pairs, mpath_pairs_node(pairs, flow->destination), path.hops[i].nic_to);
         }
     }
     return arc;
@@ -1435,7 +1243,7 @@ void mpath_pairs_share(const mpath_pairs_t *pairs, int rank, const mpath_plan_t 
         const mpath_flow_t *flow = &part->flows[i];
 
         if ((flow->source == rank || flow->destination == rank) &&
-            node_of(pairs, flow->source) != node_of(pairs, flow->destination)) {
+            mpath_pairs_node(pairs, flow->source) != mpath_pairs_node(pairs, flow->destination)) {
             mpath_arc_t arc = flow_arc(pairs, flow);
 
             share[flow->source == rank ? arc.out : pairs->num_rails + arc.in] += flow->bytes;
@@ -1453,7 +1261,7 @@ mpath_status_t mpath_pairs_set_loads(const mpath_pairs_t *pairs, const uint64_t 
     }
     for (int rank = 0; rank < pairs->num_ranks; rank++) {
         for (int rail = 0; rail < pairs->num_rails; rail++, shares++) {
-            int node = node_of(pairs, rank), nic = nic_of(pairs, node, rail);
+            int node = mpath_pairs_node(pairs, rank), nic = nic_of(pairs, node, rail);
 
             if ((pairs->has[node] & mpath_nic_bit(rail)) == 0) {
                 continue;
@@ -1467,183 +1275,4 @@ mpath_status_t mpath_pairs_set_loads(const mpath_pairs_t *pairs, const uint64_t 
     part->loads         = loads;
     part->num_resources = num_resources;
     return MPATH_OK;
-}
-
-/* The whole, of a matrix. */
-
-/* Bytes of each node and of each NIC by static routes: [0] out, [1] in. between: [from * num_nodes + to], and after all of them the other way round. */
-static void whole_load(const mpath_pairs_t *pairs, const uint64_t *demand, uint64_t (*node_bytes)[2],
-                       uint64_t (*nic_bytes)[2], uint64_t *between, size_t *num_pairs_p, mpath_pairs_load_t *load)
-{
-    size_t nodes = (size_t)pairs->num_nodes;
-
-    memset(load, 0, sizeof(*load));
-    for (int source = 0; source < pairs->num_ranks; source++) {
-        for (int destination = 0; destination < pairs->num_ranks; destination++, demand++) {
-            int from = node_of(pairs, source), to = node_of(pairs, destination);
-            mpath_arc_t arc;
-
-            if (*demand == 0 || source == destination) {
-                continue;
-            }
-            *num_pairs_p += 1;
-            load->largest_bytes = *demand > load->largest_bytes ? *demand : load->largest_bytes;
-            if (from == to) {
-                continue;
-            }
-            arc = static_arc(pairs, from, to, source, destination);
-            node_bytes[from][0] += *demand;
-            node_bytes[to][1] += *demand;
-            nic_bytes[from * pairs->num_rails + arc.out][0] += *demand;
-            nic_bytes[to * pairs->num_rails + arc.in][1] += *demand;
-            between[(size_t)from * nodes + (size_t)to] += *demand;
-            between[((size_t)to + nodes) * nodes + (size_t)from] += *demand;
-        }
-    }
-    for (int node = 0; node < pairs->num_nodes; node++) {
-        for (int way = 0; way < 2; way++) {
-            load->node_bytes = node_bytes[node][way] > load->node_bytes ? node_bytes[node][way] : load->node_bytes;
-            for (int rail = 0; rail < pairs->num_rails; rail++) {
-                uint64_t bytes = nic_bytes[node * pairs->num_rails + rail][way];
-
-                load->static_bytes = bytes > load->static_bytes ? bytes : load->static_bytes;
-            }
-        }
-    }
-}
-
-/* What the busiest of a node's NICs takes on static routes. */
-static uint64_t whole_static_ns(const mpath_pairs_t *pairs, int node, uint64_t (*nic_bytes)[2])
-{
-    mpath_ratio_t most = {0, 1};
-
-    for (int rail = 0; rail < pairs->num_rails; rail++) {
-        const uint64_t *bytes = nic_bytes[node * pairs->num_rails + rail];
-
-        if (bytes[0] + bytes[1] > 0) {
-            most = mpath_ratio_max(
-                most, (mpath_ratio_t){bytes[0] > bytes[1] ? bytes[0] : bytes[1], rate_of(pairs, node, rail)});
-        }
-    }
-    return mpath_ratio_ns_ceil(most);
-}
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* The rounds of all nodes. */
-static mpath_status_t whole_price(mpath_pairs_t *pairs, uint64_t (*nic_bytes)[2], const uint64_t *between,
-                                  mpath_pairs_load_t *load)
-{
-    size_t nodes          = (size_t)pairs->num_nodes, bytes, count;
-    mpath_status_t status = prices_begin(pairs, load);
-    int goes_on           = 1;
-    char *entries;
-
-    if (status != MPATH_OK) {
-        return status;
-    }
-    bytes   = mpath_pairs_entry_bytes(pairs);
-    entries = malloc(nodes * bytes);
-    if (entries == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    while (goes_on > 0) {
-        mpath_prices_terms_t most = {.bound_ns = 0};
-
-        count = 0;
-        for (size_t node = 0; node < nodes; node++) {
-            mpath_prices_terms_t terms = {.static_ns = whole_static_ns(pairs, (int)node, nic_bytes)};
-            mpath_prices_entry_t entry;
-
-            if (node_say(pairs, (int)node, between + node * nodes, between + (nodes + node) * nodes, &terms, &entry)) {
-                memcpy(entries + count++ * bytes, &entry, bytes);
-            }
-            most.bound_ns  = larger(most.bound_ns, terms.bound_ns);
-            most.split_ns  = larger(most.split_ns, terms.split_ns);
-            most.static_ns = larger(most.static_ns, terms.static_ns);
-        }
-        goes_on = mpath_pairs_hear(pairs, &most, entries, count);
-    }
-    mpath_pairs_priced(pairs, load);
-    free(entries);
-    return MPATH_OK;
-}
-
-static void whole_place(const mpath_pairs_t *pairs, const uint64_t *demand, int moves, mpath_plan_t *plan)
-{
-    const table_t table = {.bytes = demand, .by_source = (size_t)pairs->num_ranks, .by_destination = 1};
-
-    for (int from = 0; from < pairs->num_nodes; from++) {
-        for (int to = 0; to < pairs->num_nodes; to++) {
-            if (from != to) {
-                block_place(pairs, &table, from, to, moves, -1, plan);
-                continue;
-            }
-            for (int i = pairs->first_on[from]; i < pairs->first_on[from + 1]; i++) {
-                for (int k = pairs->first_on[from]; k < pairs->first_on[from + 1]; k++) {
-                    int source = pairs->ranks[i], destination = pairs->ranks[k];
-
-                    local_place(pairs, source, destination,
-                                i == k ? 0 : demand[(size_t)source * (size_t)pairs->num_ranks + (size_t)destination],
-                                plan);
-                }
-            }
-        }
-    }
-}
-
-static void add_loads(const mpath_topo_t *topo, mpath_plan_t *plan)
-{
-    mpath_path_t path;
-
-    for (size_t i = 0; i < plan->num_flows; i++) {
-        const mpath_flow_t *flow = &plan->flows[i];
-
-        mpath_topo_path(topo, flow->source, flow->destination, flow->path, &path);
-        for (int k = 0; k < path.num_resources; k++) {
-            plan->loads[path.resources[k]] += flow->bytes;
-        }
-        plan->relayed_bytes += flow->bytes * (uint64_t)path.num_relays;
-    }
-}
-
-mpath_status_t mpath_plan_pairs(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params)
-{
-    size_t nodes, num_pairs = 0;
-    uint64_t(*sums)[2], *between;
-    mpath_pairs_load_t load;
-    mpath_pairs_t *pairs;
-    mpath_status_t status = mpath_pairs_create(topo, params->min_fragment_bytes, &pairs);
-
-    if (status != MPATH_OK) {
-        return status;
-    }
-    nodes = (size_t)pairs->num_nodes;
-    sums  = calloc(nodes * (1 + (size_t)pairs->num_rails + nodes), sizeof(*sums));
-    if (sums == NULL) {
-        mpath_pairs_destroy(pairs);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    between = sums[nodes * (1 + (size_t)pairs->num_rails)];
-    whole_load(pairs, demand, sums, sums + nodes, between, &num_pairs, &load);
-    status = pairs->is_alike ? MPATH_OK : whole_price(pairs, sums + nodes, between, &load);
-    if (status == MPATH_OK) {
-        status = mpath_plan_reserve(plan, flows_room(pairs, num_pairs, nodes * nodes));
-    }
-    if (status == MPATH_OK) {
-        whole_place(pairs, demand, mpath_pairs_moves(pairs, &load), plan);
-        status = sort_flows(pairs, plan);
-    }
-    if (status == MPATH_OK) {
-        add_loads(topo, plan);
-        plan->bound = bound_of(pairs, &load);
-        mpath_plan_find_bottleneck(plan, topo);
-    }
-    free(sums);
-    mpath_pairs_destroy(pairs);
-    return status;
 }
