@@ -5,19 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN 0x9e3779b9u               /* the golden section of 2^32 */
 #define NUMBERS ((size_t)UINT32_MAX + 1) /* of flows */
-#define DITHER_BITS 32                   /* of the point at which what cannot be cut is looked at */
-
-/* The division of a block: bytes in the order of their pairs, of each static rail by themselves. */
-typedef struct block {
-    int moves;                         /* some rail has more than its part */
-    uint64_t on[MPATH_MAX_NICS];       /* bytes whose static route is this rail, */
-    uint64_t keep[MPATH_MAX_NICS];     /* the first of which stay there */
-    uint64_t over_at[MPATH_MAX_NICS];  /* where the others begin on the line of all that move, */
-    uint64_t room_end[MPATH_MAX_NICS]; /* and where the part of it ends that this rail takes */
-    uint32_t dither;
-} block_t;
 
 static int node_of(const mpath_pairs_t *pairs, int rank)
 {
@@ -39,7 +27,11 @@ static void place_ranks(mpath_pairs_t *pairs)
         pairs->ranks[first[mpath_topo_place(pairs->topo, rank)->node]++] = rank;
     }
     memmove(first + 1, first, (size_t)pairs->num_nodes * sizeof(*first));
-    first[0] = 0;
+    first[0]        = 0;
+    pairs->in_order = 1;
+    for (int rank = 0; rank < pairs->num_ranks; rank++) {
+        pairs->in_order = pairs->in_order && pairs->ranks[rank] == rank;
+    }
 }
 
 static mpath_nic_set_t nics_up(const mpath_machine_t *machine)
@@ -167,7 +159,6 @@ static int find_rails(mpath_pairs_t *pairs)
         pairs->slowest_bps          = rail == 0 || rate_bps < pairs->slowest_bps ? rate_bps : pairs->slowest_bps;
         pairs->before_bps[rail + 1] = pairs->before_bps[rail] + rate_bps;
     }
-    pairs->has_homes = 1;
     for (int rank = 0; rank < pairs->num_ranks; rank++) {
         const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node_of(pairs, rank));
         int nic                        = nic_beside(pairs, rank);
@@ -178,7 +169,9 @@ static int find_rails(mpath_pairs_t *pairs)
                 pairs->home[rank] = (int8_t)i;
             }
         }
-        pairs->has_homes &= pairs->home[rank] >= 0;
+    }
+    for (int i = 0; i < pairs->num_ranks; i++) {
+        pairs->home_at[i] = pairs->home[pairs->ranks[i]];
     }
     pairs->pieces = pairs->num_rails;
     return pairs->num_rails > 0;
@@ -219,8 +212,7 @@ static int find_crossings(mpath_pairs_t *pairs)
     }
     if (pairs->crosses) {
         /* a static route and matched ones; or the three parts of a static route, and all others of the line */
-        pairs->pieces = pairs->is_cut ? 3 + MPATH_SPINE_ARCS / MPATH_SPINE_RAILS * pairs->num_rails
-                                      : 1 + pairs->num_rails;
+        pairs->pieces = pairs->is_cut ? 3 + MPATH_SPINE_ARCS * pairs->num_rails : 1 + pairs->num_rails;
     }
     return !pairs->crosses || (pairs->num_rails <= MPATH_SPINE_RAILS && (same_rates || same_rails));
 }
@@ -243,8 +235,8 @@ static int domains_are_shared(const mpath_pairs_t *pairs)
 }
 
 /*
- * GPUs: whether all ranks have one, each reaches all rails of its node and passes on for others, nothing but rails joins nodes, and
- * all of these have the same ones.
+ * GPUs: whether all ranks have one with one NIC beside it, each reaches all rails of its node and passes on for others, nothing but
+ * rails joins nodes, and all of these have the same ones.
  */
 static int gpus_are_plain(mpath_pairs_t *pairs)
 {
@@ -253,7 +245,7 @@ static int gpus_are_plain(mpath_pairs_t *pairs)
 
     for (int rank = 0; rank < pairs->num_ranks; rank++) {
         if (mpath_topo_place(topo, rank)->gpu < 0 || mpath_topo_place(topo, rank)->no_relay ||
-            mpath_topo_nics_beside(topo, rank) == 0) {
+            mpath_nic_count(mpath_topo_nics_beside(topo, rank)) != 1 || pairs->home[rank] < 0) {
             return 0;
         }
     }
@@ -268,7 +260,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
     int has_gpus = mpath_topo_gpus(topo, 0) != NULL, is_alike = has_gpus || mpath_topo_rails_match(topo);
     int has_spine  = (params->fabric & MPATH_FABRIC_SPINE) != 0;
-    size_t by_rank = sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
+    size_t by_rank = 2 * sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
     mpath_pairs_t *pairs;
 
     if (!is_alike && params->max_paths != 0) {
@@ -288,6 +280,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->ranks              = (int32_t *)(void *)(pairs->has + num_nodes);
     pairs->first_on           = pairs->ranks + num_ranks;
     pairs->home               = (int8_t *)(pairs->first_on + num_nodes + 2);
+    pairs->home_at            = pairs->home + num_ranks;
     place_ranks(pairs);
     if (!find_rails(pairs) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
         num_ranks * num_ranks * (size_t)pairs->pieces > NUMBERS || (!is_alike && !nodes_are_joined(pairs))) {
@@ -392,11 +385,6 @@ static mpath_ratio_t static_of(const mpath_pairs_t *pairs, const mpath_pairs_loa
                            : (mpath_ratio_t){load->terms.static_ns, MPATH_PAIRS_SECOND_NS};
 }
 
-static uint64_t part_of(uint64_t bytes, uint64_t part, uint64_t all)
-{
-    return (uint64_t)((mpath_u128_t)bytes * part / all);
-}
-
 uint64_t mpath_pairs_bound_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
 {
     return mpath_ratio_ns_ceil(mpath_pairs_bound(pairs, load));
@@ -432,80 +420,7 @@ int mpath_pairs_is_alike(const mpath_pairs_t *pairs)
     return pairs->is_alike;
 }
 
-/* The part of `total` bytes that each rail is to have of what one node sends to another. */
-static void find_parts(const mpath_pairs_t *pairs, int from, int to, uint64_t total, uint64_t *part)
-{
-    uint64_t count = (uint64_t)pairs->num_rails, turn = (uint64_t)(from + to), weights[MPATH_MAX_NICS + 1];
-    const uint64_t *before = pairs->before_bps;
-
-    if (!pairs->is_alike) {
-        mpath_prices_split(pairs->prices, from, to, weights);
-        before = weights;
-    }
-    for (uint64_t rail = 0; rail < count; rail++) {
-        /* the odd bytes of different pairs of nodes go to different rails */
-        part[rail] = pairs->is_even && pairs->is_alike ? total / count + ((rail + turn) % count < total % count)
-                                                       : part_of(total, before[rail + 1], before[count]) -
-                                                             part_of(total, before[rail], before[count]);
-    }
-}
-
-/* The part of each NIC of a node at its cut. */
-static void find_cut_parts(const mpath_pairs_t *pairs, int node, uint64_t total, uint64_t *part)
-{
-    uint64_t all_bps = 0, before_bps = 0, before = 0;
-
-    for (mpath_nic_set_t rails = pairs->has[node]; rails != 0; rails &= rails - 1) {
-        all_bps += pairs->rail_bps[mpath_nic_first(rails)];
-    }
-    for (mpath_nic_set_t rails = pairs->has[node]; rails != 0; rails &= rails - 1) {
-        int rail = mpath_nic_first(rails);
-        uint64_t end;
-
-        before_bps += pairs->rail_bps[rail];
-        end        = part_of(total, before_bps, all_bps);
-        part[rail] = end - before;
-        before     = end;
-    }
-}
-
-static uint32_t dither_of(int from, int to)
-{
-    return (uint32_t)(from + to) * GOLDEN + (1u << 31);
-}
-
-/* The block's sums by static rail are there. */
-static void block_divide(const mpath_pairs_t *pairs, int from, int to, block_t *block)
-{
-    uint64_t total = 0, over = 0, room = 0, parts[MPATH_MAX_NICS];
-    int rail;
-
-    for (rail = 0; rail < pairs->num_rails; rail++) {
-        total += block->on[rail];
-    }
-    find_parts(pairs, from, to, total, parts);
-    for (rail = 0; rail < pairs->num_rails; rail++) {
-        uint64_t part = parts[rail];
-
-        block->keep[rail]    = block->on[rail] < part ? block->on[rail] : part;
-        block->over_at[rail] = over;
-        over += block->on[rail] - block->keep[rail];
-        room += part - block->keep[rail];
-        block->room_end[rail] = room;
-    }
-    block->moves  = over > 0;
-    block->dither = dither_of(from, to);
-}
-
-/* Number of the path over a rail, of those between two nodes: the static one is the first, the others follow in order. */
-static int path_of(mpath_nic_set_t rails, int static_rail, int rail)
-{
-    int at = mpath_nic_count(rails & mpath_nics_below(rail));
-
-    return rail == static_rail ? 0 : rail < static_rail ? at + 1 : at;
-}
-
-/* The other way round. */
+/* The rail of a path: the static one is the first, the others follow in order. */
 static int rail_of(mpath_nic_set_t rails, int static_rail, int path)
 {
     int skip = path <= mpath_nic_count(rails & mpath_nics_below(static_rail)) ? path - 1 : path;
@@ -519,672 +434,129 @@ static int rail_of(mpath_nic_set_t rails, int static_rail, int path)
     return mpath_nic_first(rails);
 }
 
-/* Pieces of one pair, in the order of their offsets. */
-typedef struct cutter {
-    const mpath_pairs_t *pairs;
-    mpath_plan_t *plan;
-    int source, destination, rail; /* the static one */
-    mpath_nic_set_t rails;         /* that both nodes have */
-    uint64_t bytes, done;
-    uint32_t pieces;
-} cutter_t;
-
-static void piece_add_path(cutter_t *cutter, int path, uint64_t end)
+/* Pairs of a rank with bytes. */
+static size_t count_pairs(const mpath_pairs_t *pairs, const uint64_t *sends, const uint64_t *receives)
 {
-    mpath_plan_t *plan = cutter->plan;
+    size_t count = 0;
 
-    mpath_plan_append(plan, cutter->source, cutter->destination, path, cutter->done, end - cutter->done);
-    plan->flows[plan->num_flows - 1].number = ((uint32_t)cutter->source * (uint32_t)cutter->pairs->num_ranks +
-                                               (uint32_t)cutter->destination) *
-                                                  (uint32_t)cutter->pairs->pieces +
-                                              cutter->pieces;
-    cutter->pieces++;
-    cutter->done = end;
+    for (int i = 0; i < pairs->num_ranks; i++) {
+        count += (size_t)(sends[i] > 0) + (size_t)(receives[i] > 0);
+    }
+    return count;
 }
 
-static void piece_add(cutter_t *cutter, int rail, uint64_t end)
+/* What the rank receives from mates in these places. */
+static mpath_status_t place_from_mates(mpath_placer_t *placer, const uint64_t *receives, int begin, int end)
 {
-    piece_add_path(cutter, path_of(cutter->rails, cutter->rail, rail), end);
+    const int32_t *mates = placer->pairs->ranks +
+                           placer->pairs->first_on[mpath_pairs_node(placer->pairs, placer->rank)];
+    mpath_status_t status = MPATH_OK;
+
+    for (int i = begin; i < end && status == MPATH_OK; i++) {
+        status = mpath_placer_local(placer, mates[i], placer->rank, receives[mates[i]]);
+    }
+    return status;
 }
 
-/* Whether the point at which this block looks at `bytes` lies in the first `part` of them. */
-static int is_before(uint32_t dither, uint64_t bytes, uint64_t part)
+static mpath_status_t place_to_mates(mpath_placer_t *placer, const uint64_t *sends)
 {
-    return (mpath_u128_t)bytes * dither < (mpath_u128_t)part << DITHER_BITS;
+    const mpath_pairs_t *pairs = placer->pairs;
+    int node                   = mpath_pairs_node(pairs, placer->rank);
+    mpath_status_t status      = MPATH_OK;
+
+    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1] && status == MPATH_OK; i++) {
+        status = mpath_placer_local(placer, placer->rank, pairs->ranks[i], sends[pairs->ranks[i]]);
+    }
+    return status;
 }
 
 /*
- * The pair's bytes up to `end` are some route's, those before `done` are placed. Where one side of the cut would be smaller
- * than a fragment it is one fragment or nothing; what is smaller than two is not cut. Returns where the cut is.
+ * All blocks from and to the node. Where nodes have consecutive ranks this is the order of flows; where the rank passes bytes on, its mates send to several
+ * nodes, and only the destinations of each are in order.
  */
-static uint64_t cut_at(const mpath_pairs_t *pairs, uint32_t dither, const cutter_t *cutter, uint64_t end)
+static mpath_status_t place_part(mpath_placer_t *placer, const mpath_pairs_rows_t *rows)
 {
-    uint64_t least = pairs->min_fragment_bytes, done = cutter->done, left = cutter->bytes - done;
+    const mpath_pairs_t *pairs         = placer->pairs;
+    const mpath_pairs_table_t sends    = {.by = MPATH_PAIRS_SENDS, .bytes = rows->sends};
+    const mpath_pairs_table_t receives = {.by = MPATH_PAIRS_RECEIVES, .bytes = rows->receives};
+    const uint64_t *own_sends          = rows->sends + (size_t)placer->place * (size_t)pairs->num_ranks;
+    const uint64_t *own_receives       = rows->receives + (size_t)placer->place * (size_t)pairs->num_ranks;
+    int node = mpath_pairs_node(pairs, placer->rank), mates = pairs->first_on[node + 1] - pairs->first_on[node];
+    int before = placer->rail < 0 ? placer->place : 0, after = placer->rail < 0 ? before + 1 : mates;
+    size_t count          = count_pairs(pairs, own_sends, own_receives);
+    mpath_status_t status = mpath_plan_reserve(placer->plan, placer->rail < 0 ? count + count / 8 : 2 * count);
 
-    if (end <= done) {
-        return done;
+    for (int other = 0; other < node && status == MPATH_OK; other++) {
+        status = mpath_placer_block(placer, &receives, other, node);
     }
-    if (end < cutter->bytes && left / 2 < least) {
-        return is_before(dither, left, end - done) ? cutter->bytes : done;
-    }
-    if (end - done < least && end < cutter->bytes) {
-        return is_before(dither, least, end - done) ? done + least : done;
-    }
-    if (end < cutter->bytes && cutter->bytes - end < least) {
-        return is_before(dither, least, least - (cutter->bytes - end)) ? cutter->bytes : cutter->bytes - least;
-    }
-    return end;
-}
-
-/* The bytes up to `end` are this rail's. Returns nonzero when all is placed. */
-static int cut(const mpath_pairs_t *pairs, const block_t *block, cutter_t *cutter, int rail, uint64_t end)
-{
-    end = cut_at(pairs, block->dither, cutter, end);
-    if (end > cutter->done) {
-        piece_add(cutter, rail, end);
-    }
-    return cutter->done == cutter->bytes;
-}
-
-/* The pieces of a pair whose bytes begin at `at` among those of its static rail. */
-static void pair_place(const mpath_pairs_t *pairs, const block_t *block, uint64_t at, cutter_t *cutter)
-{
-    uint64_t keep = block->keep[cutter->rail], line;
-    int rail;
-
-    if (at + cutter->bytes <= keep) {
-        piece_add(cutter, cutter->rail, cutter->bytes);
-        return;
-    }
-    if (at < keep && cut(pairs, block, cutter, cutter->rail, keep - at)) {
-        return;
-    }
-    /* byte x of the pair is byte line + x - at of all that move */
-    line = block->over_at[cutter->rail] + at - (at < keep ? at : keep);
-    keep = at < keep ? keep - at : 0;
-    for (rail = 0; rail < pairs->num_rails; rail++) {
-        uint64_t end = block->room_end[rail];
-
-        if (end > line && end > (rail > 0 ? block->room_end[rail - 1] : 0) &&
-            cut(pairs, block, cutter, rail, end - line < cutter->bytes - keep ? keep + end - line : cutter->bytes)) {
-            return;
+    status = status == MPATH_OK ? place_from_mates(placer, own_receives, 0, before) : status;
+    for (int other = 0; other < pairs->num_nodes && status == MPATH_OK; other++) {
+        if (other != node) {
+            status = mpath_placer_block(placer, &sends, node, other);
+            continue;
         }
+        status = place_from_mates(placer, own_receives, before, after);
+        status = status == MPATH_OK ? place_to_mates(placer, own_sends) : status;
     }
+    status = status == MPATH_OK ? place_from_mates(placer, own_receives, after, mates) : status;
+    for (int other = node + 1; other < pairs->num_nodes && status == MPATH_OK; other++) {
+        status = mpath_placer_block(placer, &receives, other, node);
+    }
+    return status == MPATH_OK ? mpath_placer_sort(placer) : status;
 }
 
-static inline uint64_t table_bytes(const mpath_pairs_table_t *table, int source, int source_place, int destination,
-                                   int destination_place)
+/* A hash of a flow, whose number tells the pair. */
+static uint64_t flow_term(const mpath_flow_t *flow)
 {
-    size_t row    = (size_t)(table->sources ? source_place : source) * table->by_source;
-    size_t column = (size_t)(table->destinations ? destination_place : destination) * table->by_destination;
+    uint64_t term = ((uint64_t)flow->number << 32 | (uint32_t)flow->path) * 0x9e3779b97f4a7c15ull;
 
-    return table->bytes[row + column];
+    term = ((term ^ term >> 32) + flow->offset) * 0xd6e8feb86659fd93ull;
+    term = ((term ^ term >> 29) + flow->bytes) * 0x9e3779b97f4a7c15ull;
+    term = (term ^ term >> 32) * 0xd6e8feb86659fd93ull;
+    return term ^ term >> 29;
 }
 
-/* The rail of all that a rank sends between two nodes; -1: it depends on who receives. */
-static int rail_of_source(const mpath_pairs_t *pairs, mpath_nic_set_t rails, int source)
+/* A sum does not make one flow wait for the other. */
+static uint64_t part_sign(const mpath_plan_t *part)
 {
-    int home = pairs->home[source];
+    uint64_t sum = part->num_flows;
 
-    return home >= 0 && (rails & mpath_nic_bit(home)) != 0 ? home : -1;
-}
-
-/* What a source sends to the destinations of these places. */
-static uint64_t table_sum(const mpath_pairs_table_t *table, int source, int place, const int32_t *destinations,
-                          int begin, int end)
-{
-    uint64_t sum = 0;
-
-    for (int k = begin; k < end; k++) {
-        sum += table_bytes(table, source, place, destinations[k], k);
+    for (size_t i = 0; i < part->num_flows; i++) {
+        sum += flow_term(&part->flows[i]);
     }
     return sum;
-}
-
-/* Blocks whose routes may cross. */
-
-/* Where a route stands among those of two nodes: matched ones, then crossing ones; see topo/paths.c. */
-static int arc_position(const mpath_spine_block_t *block, mpath_arc_t arc)
-{
-    mpath_nic_set_t both = block->from & block->to, out = mpath_nic_bit(arc.out);
-    int num_both = mpath_nic_count(both), num_to = mpath_nic_count(block->to), position = num_both;
-
-    if (arc.out == arc.in) {
-        return mpath_nic_count(both & mpath_nics_below(arc.out));
-    }
-    position += mpath_nic_count(block->from & mpath_nics_below(arc.out)) * num_to -
-                mpath_nic_count(both & mpath_nics_below(arc.out)) * num_both;
-    return position + mpath_nic_count(block->to & mpath_nics_below(arc.in)) -
-           ((both & out) != 0 ? mpath_nic_count(both & mpath_nics_below(arc.in)) : 0);
-}
-
-/* Number of its path: the static route goes first, which is among the others, or between rails that both nodes have. */
-static int arc_path(const mpath_spine_block_t *block, mpath_arc_t first, mpath_arc_t arc)
-{
-    mpath_nic_set_t both = block->from & block->to;
-    int position         = arc_position(block, arc);
-    int is_extra         = first.out != first.in && (both & mpath_nic_bit(first.out)) != 0 &&
-                   (both & mpath_nic_bit(first.in)) != 0;
-
-    return mpath_arc_is(arc, first) ? 0 : is_extra || position < arc_position(block, first) ? position + 1 : position;
-}
-
-/* The pieces of a pair whose bytes begin at `at` among those of its static route. */
-static void arc_pair_place(const mpath_pairs_t *pairs, const mpath_spine_block_t *block, uint32_t dither,
-                           mpath_arc_t first, uint64_t at, cutter_t *cutter)
-{
-    const mpath_spine_cell_t *cell = &block->cells[first.out * block->num_rails + first.in];
-    const mpath_arc_t of_cell[]    = {first, {first.out, first.out}, {first.in, first.in}};
-    const uint64_t ends[]          = {cell->keep, cell->out_end, cell->in_end};
-    uint64_t end, line;
-
-    for (int i = 0; i < 3 && cutter->done < cutter->bytes; i++) {
-        if (ends[i] > at && ends[i] > (i > 0 ? ends[i - 1] : 0)) {
-            end = ends[i] - at < cutter->bytes ? ends[i] - at : cutter->bytes;
-            end = cut_at(pairs, dither, cutter, end);
-            if (end > cutter->done) {
-                piece_add_path(cutter, arc_path(block, first, of_cell[i]), end);
-            }
-        }
-    }
-    /* byte x of the pair is byte line + at + x - cell->in_end of all on the line */
-    line = cell->line_at;
-    for (int i = 0; i < block->num_arcs && cutter->done < cutter->bytes; i++) {
-        if (block->arc_end[i] > line && block->arc_end[i] - line + cell->in_end > at) {
-            end = block->arc_end[i] - line + cell->in_end - at;
-            end = cut_at(pairs, dither, cutter, end < cutter->bytes ? end : cutter->bytes);
-            if (end > cutter->done) {
-                piece_add_path(cutter, arc_path(block, first, block->arcs[i]), end);
-            }
-        }
-    }
-}
-
-/* The block has begun. */
-static void arc_block_divide(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to,
-                             mpath_spine_block_t *block)
-{
-    const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
-    int num_sources       = pairs->first_on[from + 1] - pairs->first_on[from];
-    int num_destinations  = pairs->first_on[to + 1] - pairs->first_on[to];
-    mpath_nic_set_t rails = pairs->has[from] & pairs->has[to];
-    uint64_t total        = 0;
-
-    for (int i = 0; i < num_sources; i++) {
-        int rail = pairs->affine ? -1 : rail_of_source(pairs, rails, sources[i]);
-
-        if (rail >= 0) {
-            uint64_t sum = table_sum(table, sources[i], i, destinations, 0, num_destinations);
-
-            mpath_spine_cell(block, (mpath_arc_t){(int8_t)rail, (int8_t)rail})->bytes += sum;
-            total += sum;
-        }
-        for (int k = 0; k < num_destinations && rail < 0; k++) {
-            uint64_t bytes = table_bytes(table, sources[i], i, destinations[k], k);
-
-            if (bytes > 0) {
-                mpath_spine_cell(block, mpath_pairs_static_arc(pairs, from, to, sources[i], destinations[k]))
-                    ->bytes += bytes;
-                total += bytes;
-            }
-        }
-    }
-    if (pairs->is_cut) {
-        find_cut_parts(pairs, from, total, block->out);
-        find_cut_parts(pairs, to, total, block->in);
-    } else {
-        find_parts(pairs, from, to, total, block->out);
-        memcpy(block->in, block->out, (size_t)pairs->num_rails * sizeof(*block->in));
-    }
-    mpath_spine_divide(block);
-}
-
-/* As mpath_pairs_block_place(). */
-static void arc_block_place(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to, int moves,
-                            int only, mpath_plan_t *plan)
-{
-    const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
-    int num_sources       = pairs->first_on[from + 1] - pairs->first_on[from];
-    int num_destinations  = pairs->first_on[to + 1] - pairs->first_on[to];
-    mpath_nic_set_t rails = pairs->has[from] & pairs->has[to];
-    uint64_t at[MPATH_SPINE_CELLS];
-    mpath_spine_block_t block;
-
-    mpath_spine_begin(&block, pairs->num_rails, pairs->has[from], pairs->has[to]);
-    memset(at, 0, (size_t)pairs->num_rails * (size_t)pairs->num_rails * sizeof(*at));
-    if (moves) {
-        arc_block_divide(pairs, table, from, to, &block);
-    }
-    for (int i = 0; i < num_sources; i++) {
-        int rail = pairs->affine ? -1 : rail_of_source(pairs, rails, sources[i]);
-
-        for (int k = 0; k < num_destinations; k++) {
-            cutter_t cutter   = {.pairs       = pairs,
-                                 .plan        = plan,
-                                 .source      = sources[i],
-                                 .destination = destinations[k],
-                                 .bytes       = table_bytes(table, sources[i], i, destinations[k], k)};
-            int concerns      = only < 0 || sources[i] == only || destinations[k] == only;
-            mpath_arc_t first = {(int8_t)rail, (int8_t)rail};
-            uint64_t *begin;
-
-            if (cutter.bytes == 0) {
-                continue;
-            }
-            if (!block.moves) {
-                if (concerns) {
-                    piece_add_path(&cutter, 0, cutter.bytes);
-                }
-                continue;
-            }
-            if (rail < 0) {
-                first = mpath_pairs_static_arc(pairs, from, to, sources[i], destinations[k]);
-            }
-            begin = &at[first.out * pairs->num_rails + first.in];
-            if (concerns) {
-                arc_pair_place(pairs, &block, dither_of(from, to), first, *begin, &cutter);
-            }
-            *begin += cutter.bytes;
-        }
-    }
-}
-
-/* The division of the block from one node to another one. Room for the flows is there. `only` -1: of all ranks. */
-void mpath_pairs_block_place(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to, int moves,
-                             int only, mpath_plan_t *plan)
-{
-    const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
-    int num_sources             = pairs->first_on[from + 1] - pairs->first_on[from];
-    int num_destinations        = pairs->first_on[to + 1] - pairs->first_on[to];
-    mpath_nic_set_t rails       = pairs->has[from] & pairs->has[to];
-    uint64_t at[MPATH_MAX_NICS] = {0};
-    block_t block               = {.moves = 0};
-
-    if (pairs->crosses) {
-        arc_block_place(pairs, table, from, to, moves, only, plan);
-        return;
-    }
-    for (int i = 0; i < num_sources && moves; i++) {
-        int rail = rail_of_source(pairs, rails, sources[i]);
-
-        if (rail >= 0) {
-            block.on[rail] += table_sum(table, sources[i], i, destinations, 0, num_destinations);
-        }
-        for (int k = 0; k < num_destinations && rail < 0; k++) {
-            block.on[static_among(pairs, rails, sources[i], destinations[k])] += table_bytes(table, sources[i], i,
-                                                                                             destinations[k], k);
-        }
-    }
-    if (moves) {
-        block_divide(pairs, from, to, &block);
-    }
-    for (int i = 0; i < num_sources; i++) {
-        int rail = rail_of_source(pairs, rails, sources[i]), begin_at = 0, end_at = num_destinations;
-
-        /* Of the others' pairs only what goes before counts, and no more than its sum. */
-        if (only >= 0 && sources[i] != only && rail >= 0) {
-            while (begin_at < num_destinations && destinations[begin_at] != only) {
-                begin_at++;
-            }
-            end_at = begin_at < num_destinations ? begin_at + 1 : begin_at;
-            at[rail] += table_sum(table, sources[i], i, destinations, 0, block.moves ? begin_at : 0);
-        }
-        for (int k = begin_at; k < end_at; k++) {
-            cutter_t cutter = {.pairs       = pairs,
-                               .plan        = plan,
-                               .source      = sources[i],
-                               .destination = destinations[k],
-                               .rail        = static_among(pairs, rails, sources[i], destinations[k]),
-                               .rails       = rails,
-                               .bytes       = table_bytes(table, sources[i], i, destinations[k], k)};
-            uint64_t begin  = at[cutter.rail];
-
-            at[cutter.rail] += cutter.bytes;
-            if (cutter.bytes == 0 || (only >= 0 && sources[i] != only && destinations[k] != only)) {
-                continue;
-            }
-            if (block.moves) {
-                pair_place(pairs, &block, begin, &cutter);
-            } else {
-                piece_add(&cutter, cutter.rail, cutter.bytes);
-            }
-        }
-        at[rail >= 0 ? rail : 0] += table_sum(table, sources[i], i, destinations, end_at, num_destinations);
-    }
-}
-
-/* Inside of a node there is one path that counts. */
-void mpath_pairs_local_place(const mpath_pairs_t *pairs, int source, int destination, uint64_t bytes,
-                             mpath_plan_t *plan)
-{
-    cutter_t cutter = {.pairs = pairs, .plan = plan, .source = source, .destination = destination, .bytes = bytes};
-
-    if (bytes > 0) {
-        piece_add(&cutter, 0, bytes);
-    }
-}
-
-/* Flows are in order of source and destination, a pair's in that of their offsets. */
-static int in_order(const mpath_plan_t *plan)
-{
-    for (size_t i = 1; i < plan->num_flows; i++) {
-        if (plan->flows[i].number < plan->flows[i - 1].number) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* A counting sort that keeps the order of equals. */
-static void sort_by(const mpath_flow_t *from, size_t count, int by_source, size_t num_ranks, size_t *first,
-                    mpath_flow_t *to)
-{
-    memset(first, 0, (num_ranks + 1) * sizeof(*first));
-    for (size_t i = 0; i < count; i++) {
-        first[(by_source ? from[i].source : from[i].destination) + 1]++;
-    }
-    for (size_t i = 0; i < num_ranks; i++) {
-        first[i + 1] += first[i];
-    }
-    for (size_t i = 0; i < count; i++) {
-        to[first[by_source ? from[i].source : from[i].destination]++] = from[i];
-    }
-}
-
-mpath_status_t mpath_pairs_sort(const mpath_pairs_t *pairs, mpath_plan_t *plan)
-{
-    size_t num_ranks = (size_t)pairs->num_ranks, *first;
-    mpath_flow_t *other;
-
-    if (in_order(plan)) {
-        return MPATH_OK;
-    }
-    other = malloc(plan->num_flows * sizeof(*other));
-    first = malloc((num_ranks + 1) * sizeof(*first));
-    if (other == NULL || first == NULL) {
-        free(other);
-        free(first);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    sort_by(plan->flows, plan->num_flows, 0, num_ranks, first, other);
-    sort_by(other, plan->num_flows, 1, num_ranks, first, plan->flows);
-    free(other);
-    free(first);
-    return MPATH_OK;
-}
-
-/* Whether a rank has bytes for, or from, some rank of a node: most have nothing to do with most nodes. */
-static int row_reaches(const mpath_pairs_t *pairs, const uint64_t *row, int node)
-{
-    uint64_t any = 0;
-
-    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++) {
-        any |= row[pairs->ranks[i]];
-    }
-    return any > 0;
-}
-
-/* Ranks without a part in relays: what one sends and receives, where all static routes leave by the rank's own rail. */
-
-/* What the ranks of `other` send to this node by static rail, and where the bytes for `place` begin: before[i] of rank i. */
-static void column_sums(const mpath_pairs_t *pairs, const uint64_t *receives, int other, int num_local, int place,
-                        block_t *block, uint64_t *sums, uint64_t *before)
-{
-    const int32_t *sources = pairs->ranks + pairs->first_on[other];
-    int num_sources        = pairs->first_on[other + 1] - pairs->first_on[other];
-
-    memset(sums, 0, (size_t)num_sources * sizeof(*sums));
-    for (int k = 0; k < num_local; k++) {
-        const uint64_t *row = receives + (size_t)k * (size_t)pairs->num_ranks;
-
-        if (k == place) {
-            memcpy(before, sums, (size_t)num_sources * sizeof(*sums));
-        }
-        for (int i = 0; i < num_sources; i++) {
-            sums[i] += row[sources[i]];
-        }
-    }
-    memset(block->on, 0, sizeof(block->on));
-    for (int i = 0; i < num_sources; i++) {
-        before[i] += block->on[pairs->home[sources[i]]];
-        block->on[pairs->home[sources[i]]] += sums[i];
-    }
-}
-
-static void receive_place(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int other,
-                          int moves, uint64_t *scratch, mpath_plan_t *plan)
-{
-    const int32_t *sources = pairs->ranks + pairs->first_on[other];
-    int num_sources = pairs->first_on[other + 1] - pairs->first_on[other], node = mpath_pairs_node(pairs, rank);
-    const uint64_t *row = rows->receives + (size_t)place * (size_t)pairs->num_ranks;
-    uint64_t *before    = scratch + num_sources;
-    block_t block       = {.moves = 0};
-
-    if (!row_reaches(pairs, row, other)) {
-        return;
-    }
-    if (moves) {
-        column_sums(pairs, rows->receives, other, pairs->first_on[node + 1] - pairs->first_on[node], place, &block,
-                    scratch, before);
-        block_divide(pairs, other, node, &block);
-    }
-    for (int i = 0; i < num_sources; i++) {
-        cutter_t cutter = {.pairs       = pairs,
-                           .plan        = plan,
-                           .source      = sources[i],
-                           .destination = rank,
-                           .rail        = pairs->home[sources[i]],
-                           .rails       = pairs->has[node],
-                           .bytes       = row[sources[i]]};
-
-        if (cutter.bytes == 0) {
-            continue;
-        }
-        if (block.moves) {
-            pair_place(pairs, &block, before[i], &cutter);
-        } else {
-            piece_add(&cutter, cutter.rail, cutter.bytes);
-        }
-    }
-}
-
-static void send_place(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int other,
-                       int moves, mpath_plan_t *plan)
-{
-    const int32_t *destinations = pairs->ranks + pairs->first_on[other];
-    int num_destinations = pairs->first_on[other + 1] - pairs->first_on[other], node = mpath_pairs_node(pairs, rank);
-    const int32_t *mates = pairs->ranks + pairs->first_on[node];
-    int num_local = pairs->first_on[node + 1] - pairs->first_on[node], home = pairs->home[rank];
-    const uint64_t *row = rows->sends;
-    block_t block       = {.moves = 0};
-    uint64_t at         = 0;
-
-    if (!row_reaches(pairs, row + (size_t)place * (size_t)pairs->num_ranks, other)) {
-        return;
-    }
-    for (int i = 0; i < num_local && moves; i++, row += pairs->num_ranks) {
-        uint64_t sum = 0;
-
-        for (int k = 0; k < num_destinations; k++) {
-            sum += row[destinations[k]];
-        }
-        at = i == place ? block.on[home] : at;
-        block.on[pairs->home[mates[i]]] += sum;
-    }
-    if (moves) {
-        block_divide(pairs, node, other, &block);
-    }
-    row = rows->sends + (size_t)place * (size_t)pairs->num_ranks;
-    for (int k = 0; k < num_destinations; k++) {
-        cutter_t cutter = {.pairs       = pairs,
-                           .plan        = plan,
-                           .source      = rank,
-                           .destination = destinations[k],
-                           .rail        = home,
-                           .rails       = pairs->has[node],
-                           .bytes       = row[destinations[k]]};
-
-        if (cutter.bytes == 0) {
-            continue;
-        }
-        if (block.moves) {
-            pair_place(pairs, &block, at, &cutter);
-        } else {
-            piece_add(&cutter, home, cutter.bytes);
-        }
-        at += cutter.bytes;
-    }
-}
-
-/* In the order of flows, where nodes have consecutive ranks. */
-static void part_of_own(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int moves,
-                        uint64_t *scratch, mpath_plan_t *plan)
-{
-    const int node = mpath_pairs_node(pairs, rank), begin = pairs->first_on[node], end = pairs->first_on[node + 1];
-    const uint64_t *sends    = rows->sends + (size_t)place * (size_t)pairs->num_ranks;
-    const uint64_t *receives = rows->receives + (size_t)place * (size_t)pairs->num_ranks;
-
-    for (int other = 0; other < node; other++) {
-        receive_place(pairs, rank, place, rows, other, moves, scratch, plan);
-    }
-    for (int i = begin; i < begin + place; i++) {
-        mpath_pairs_local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
-    }
-    for (int other = 0; other < pairs->num_nodes; other++) {
-        if (other != node) {
-            send_place(pairs, rank, place, rows, other, moves, plan);
-            continue;
-        }
-        for (int i = begin; i < end; i++) {
-            mpath_pairs_local_place(pairs, rank, pairs->ranks[i], i == begin + place ? 0 : sends[pairs->ranks[i]],
-                                    plan);
-        }
-    }
-    for (int i = begin + place + 1; i < end; i++) {
-        mpath_pairs_local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
-    }
-    for (int other = node + 1; other < pairs->num_nodes; other++) {
-        receive_place(pairs, rank, place, rows, other, moves, scratch, plan);
-    }
-}
-
-/* All blocks from and to the node. */
-static void part_of_node(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int moves,
-                         mpath_plan_t *plan)
-{
-    const int node = mpath_pairs_node(pairs, rank), only = pairs->affine ? -1 : rank;
-    size_t step                   = (size_t)pairs->num_ranks;
-    const mpath_pairs_table_t out = {.bytes = rows->sends, .by_source = step, .by_destination = 1, .sources = 1};
-    const mpath_pairs_table_t in = {.bytes = rows->receives, .by_source = 1, .by_destination = step, .destinations = 1};
-
-    for (int other = 0; other < pairs->num_nodes; other++) {
-        if (other != node && (only < 0 || row_reaches(pairs, rows->sends + (size_t)place * step, other))) {
-            mpath_pairs_block_place(pairs, &out, node, other, moves, only, plan);
-        }
-        if (other != node && (only < 0 || row_reaches(pairs, rows->receives + (size_t)place * step, other))) {
-            mpath_pairs_block_place(pairs, &in, other, node, moves, only, plan);
-        }
-    }
-    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++) {
-        int mate = pairs->ranks[i];
-
-        if (mate != rank) {
-            mpath_pairs_local_place(pairs, rank, mate, rows->sends[(size_t)place * step + (size_t)mate], plan);
-            mpath_pairs_local_place(pairs, mate, rank, rows->receives[(size_t)place * step + (size_t)mate], plan);
-        }
-    }
-}
-
-static size_t count_pairs(const uint64_t *bytes, size_t count)
-{
-    size_t pairs = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        pairs += bytes[i] > 0;
-    }
-    return pairs;
-}
-
-/*
- * Pairs and, for each pair of nodes, the cuts: one for each rail at its part, one at the place on the line, at which it ends.
- */
-size_t mpath_pairs_flows_room(const mpath_pairs_t *pairs, size_t num_pairs, size_t num_blocks)
-{
-    size_t arcs = (size_t)pairs->pieces;
-
-    if (pairs->crosses) {
-        /* three ends of the parts of each static route, or of each pair, and those of the line twice */
-        size_t cells = 3 * num_blocks * (size_t)pairs->num_rails * (size_t)pairs->num_rails;
-
-        return num_pairs + (cells < 3 * num_pairs ? cells : 3 * num_pairs) + num_blocks * 2 * arcs;
-    }
-    return num_pairs + 2 * num_blocks * (size_t)pairs->num_rails;
-}
-
-/* Gives back what no flow has taken. */
-static void shrink(mpath_plan_t *plan)
-{
-    size_t capacity     = plan->num_flows > 0 ? plan->num_flows : 1;
-    mpath_flow_t *flows = capacity < plan->capacity ? realloc(plan->flows, capacity * sizeof(*flows)) : NULL;
-
-    if (flows != NULL) {
-        plan->flows    = flows;
-        plan->capacity = capacity;
-    }
 }
 
 mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpath_pairs_rows_t *rows,
                                 const mpath_pairs_load_t *load, mpath_plan_t **plan_p)
 {
-    int node = mpath_pairs_node(pairs, rank), moves = mpath_pairs_moves(pairs, load), place = 0;
-    size_t num_ranks   = (size_t)pairs->num_ranks, num_local, first, num_pairs;
-    int is_own         = pairs->has_homes && pairs->is_alike && !pairs->affine;
+    int moves          = mpath_pairs_moves(pairs, load);
     mpath_plan_t *plan = mpath_plan_new(NULL);
-    uint64_t *scratch  = malloc(2 * num_ranks * sizeof(*scratch));
+    mpath_placer_t placer;
     mpath_status_t status;
 
-    if (plan == NULL || scratch == NULL) {
-        status = MPATH_ERR_NO_MEMORY;
-        goto err;
+    if (plan == NULL) {
+        return MPATH_ERR_NO_MEMORY;
     }
-    num_local = (size_t)(pairs->first_on[node + 1] - pairs->first_on[node]);
-    while (pairs->ranks[pairs->first_on[node] + place] != rank) {
-        place++;
+    status = mpath_placer_begin(&placer, pairs, rank, moves, plan);
+    if (status == MPATH_OK) {
+        status = place_part(&placer, rows);
     }
-    first     = pairs->affine ? 0 : (size_t)place * num_ranks;
-    num_local = pairs->affine ? num_local : 1;
-    num_pairs = count_pairs(rows->sends + first, num_local * num_ranks) +
-                count_pairs(rows->receives + first, num_local * num_ranks);
-    status = mpath_plan_reserve(plan, mpath_pairs_flows_room(pairs, num_pairs, 2 * (size_t)pairs->num_nodes));
+    mpath_placer_end(&placer);
     if (status != MPATH_OK) {
-        goto err;
+        mpath_plan_destroy(plan);
+        return status;
     }
-    if (is_own) {
-        part_of_own(pairs, rank, place, rows, moves, scratch, plan);
-    } else {
-        part_of_node(pairs, rank, place, rows, moves, plan);
-    }
-    status = mpath_pairs_sort(pairs, plan);
-    if (status != MPATH_OK) {
-        goto err;
-    }
-    shrink(plan);
     free(plan->loads);
     plan->loads     = NULL;
     plan->is_part   = 1;
-    plan->signature = mpath_plan_sign(plan);
+    plan->signature = part_sign(plan);
     plan->bound     = mpath_pairs_bound(pairs, load);
     plan->z         = !moves            ? static_of(pairs, load)
                       : pairs->is_alike ? plan->bound
                                         : (mpath_ratio_t){load->terms.split_ns, MPATH_PAIRS_SECOND_NS};
-    free(scratch);
-    *plan_p = plan;
+    *plan_p         = plan;
     return MPATH_OK;
-
-err:
-    free(scratch);
-    mpath_plan_destroy(plan);
-    return status;
 }
 
 uint64_t mpath_pairs_balance(int rank, const mpath_plan_t *part)
@@ -1193,10 +565,8 @@ uint64_t mpath_pairs_balance(int rank, const mpath_plan_t *part)
 
     for (size_t i = 0; i < part->num_flows; i++) {
         const mpath_flow_t *flow = &part->flows[i];
-        uint64_t term            = (flow->offset ^ flow->bytes << 24 ^ (uint64_t)(uint32_t)flow->path << 56) *
-                        0x9e3779b97f4a7c15ull;
+        uint64_t term            = flow_term(flow);
 
-        term = (term ^ term >> 29 ^ flow->number) * 0xd6e8feb86659fd93ull;
         sum += flow->source == rank ? term : 0;
         sum -= flow->destination == rank ? term : 0;
     }

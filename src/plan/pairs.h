@@ -30,8 +30,8 @@
 typedef struct mpath_pairs mpath_pairs_t;
 
 /*
- * MPATH_DECLINED where there is no such plan: two nodes have no rail in common; with GPUs, nodes are not alike, some rank has none or does not
- * reach all rails, or NVLink joins nodes; ranks are too many for flows
+ * MPATH_DECLINED where there is no such plan: two nodes have no rail in common; with GPUs, nodes are not alike, some rank has none, one with
+ * more NICs than one beside it, or one that does not reach all rails, or NVLink joins nodes; ranks are too many for flows
  * to have numbers of 32 bits: 16384 with 16 rails; or routes go from one rail to another, and some nodes lack rails that have several rates on
  * others, or rails are more than 16. `topo` outlives it.
  */
@@ -83,7 +83,7 @@ uint64_t mpath_pairs_static_ns(const mpath_pairs_t *pairs, const mpath_pairs_loa
 uint64_t mpath_pairs_plan_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load);
 
 /*
- * The part of the plan that has to do with `rank`: what it sends, receives and may have to pass on (mpath_plan_is_part()).
+ * The part of the plan that has to do with `rank`: what it sends, receives and passes on (mpath_plan_is_part()).
  * Its Z is that of the whole plan without what fragments cost; it has no loads, mpath_plan_loads() is NULL.
  */
 mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpath_pairs_rows_t *rows,

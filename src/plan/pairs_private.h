@@ -3,6 +3,7 @@
 #ifndef MPATH_PLAN_PAIRS_PRIVATE_H
 #define MPATH_PLAN_PAIRS_PRIVATE_H
 
+#include "plan/block.h"
 #include "plan/internal.h"
 #include "plan/pairs.h"
 #include "plan/prices.h"
@@ -15,16 +16,16 @@ struct mpath_pairs {
     const mpath_topo_t *topo;
     int num_ranks, num_nodes, num_rails;
     int affine;
-    int has_homes; /* all ranks have one */
-    int is_alike;  /* all nodes have all rails, with the same rates */
-    int is_even;   /* and so have all rails */
-    int crosses;   /* routes may go from one rail to another, over a spine: plan/spine.h */
+    int in_order; /* ranks lie by node in the order of these */
+    int is_alike; /* all nodes have all rails, with the same rates */
+    int is_even;  /* and so have all rails */
+    int crosses;  /* routes may go from one rail to another, over a spine: plan/spine.h */
     int is_cut; /* on a spine, and nodes have different rails, but each has one rate wherever it is: all reach their cuts */
     int pieces; /* that a pair may have */
     uint64_t min_fragment_bytes;
     uint64_t slowest_bps, before_bps[MPATH_MAX_NICS + 1]; /* sums of the rates of the rails before each, and of all */
     int8_t rails[MPATH_MAX_NICS];                         /* their numbers */
-    int8_t *home;                                         /* by rank; -1: none */
+    int8_t *home, *home_at;                               /* by rank, and as ranks[]; -1: none */
     int32_t *ranks, *first_on;                            /* ranks[first_on[node]] up to ranks[first_on[node + 1]] */
     mpath_nic_set_t *has;                                 /* by node: its rails, as they are counted here */
     mpath_prices_t *prices;                               /* where nodes are not alike; NULL: of no matrix yet */
@@ -48,22 +49,53 @@ uint64_t mpath_pairs_node_rate(const mpath_pairs_t *pairs, int node);
 mpath_arc_t mpath_pairs_static_arc(const mpath_pairs_t *pairs, int from, int to, int source, int destination);
 mpath_ratio_t mpath_pairs_bound(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load);
 
-/* Where the bytes of a pair stand. */
+/* Bytes of pairs, in rows of as many as there are ranks. */
+typedef enum mpath_pairs_rows_by {
+    MPATH_PAIRS_MATRIX,  /* what each rank sends */
+    MPATH_PAIRS_SENDS,   /* what each rank of a node sends */
+    MPATH_PAIRS_RECEIVES /* what each rank of a node receives */
+} mpath_pairs_rows_by_t;
+
 typedef struct mpath_pairs_table {
+    mpath_pairs_rows_by_t by;
     const uint64_t *bytes;
-    size_t by_source, by_destination; /* steps: of a rank's number, or of its place on the node */
-    int sources, destinations;        /* 1: places */
 } mpath_pairs_table_t;
 
-/* Flows for so many pairs and blocks. */
-size_t mpath_pairs_flows_room(const mpath_pairs_t *pairs, size_t num_pairs, size_t num_blocks);
-/* The division of the block from one node to another one. Room for the flows is there. `only` -1: of all ranks. */
-void mpath_pairs_block_place(const mpath_pairs_t *pairs, const mpath_pairs_table_t *table, int from, int to, int moves,
-                             int only, mpath_plan_t *plan);
-/* Inside of a node there is one path that counts. */
-void mpath_pairs_local_place(const mpath_pairs_t *pairs, int source, int destination, uint64_t bytes,
-                             mpath_plan_t *plan);
-mpath_status_t mpath_pairs_sort(const mpath_pairs_t *pairs, mpath_plan_t *plan);
+/* Makes flows of blocks: those of all pairs, or those that one rank sends, receives or passes on. */
+typedef struct mpath_placer {
+    const mpath_pairs_t *pairs;
+    mpath_plan_t *plan;
+    int moves;            /* some flows leave their static routes */
+    int rank, place;      /* of the part, and its place on its node; -1: all */
+    int rail;             /* by which the rank passes bytes on; -1: by none */
+    uint32_t turn, turns; /* of ranks beside a NIC: mpath_topo_turn() */
+    /* The block. */
+    const mpath_pairs_table_t *table;
+    int from, to;
+    int is_out; /* the rank's node sends */
+    int num_sources, num_destinations;
+    const int32_t *sources, *destinations;
+    uint64_t *values; /* of a source, by destination */
+    /* By source: all its bytes, those for ranks before that of the part, and its static route, if it has one for all, with where they begin there; */
+    uint64_t *sums, *before, *source_at;
+    int16_t *cell_of_source; /* -1: it has several */
+    /* then, by source and destination, where the bytes begin on their static route, and which this is. */
+    uint64_t *at;
+    uint8_t *cell;
+    uint32_t dither;
+    mpath_block_t block;
+    uint64_t line_begin, line_end; /* of its line, what may go over the NIC of the rank */
+} mpath_placer_t;
+
+/* rank -1: flows of all. MPATH_ERR_NO_MEMORY; ends all the same. */
+mpath_status_t mpath_placer_begin(mpath_placer_t *placer, const mpath_pairs_t *pairs, int rank, int moves,
+                                  mpath_plan_t *plan);
+void mpath_placer_end(mpath_placer_t *placer);
+/* The block from one node to another one; then what a rank has for another one of its node, or itself, which has one path that counts. */
+mpath_status_t mpath_placer_block(mpath_placer_t *placer, const mpath_pairs_table_t *table, int from, int to);
+mpath_status_t mpath_placer_local(mpath_placer_t *placer, int source, int destination, uint64_t bytes);
+/* Brings the flows into their order. */
+mpath_status_t mpath_placer_sort(mpath_placer_t *placer);
 
 /* pairs_price.c, of a node: begins the prices of a matrix, and what it says in a round; 1: it has an entry. */
 mpath_status_t mpath_pairs_price_begin(mpath_pairs_t *pairs, const mpath_pairs_load_t *load);

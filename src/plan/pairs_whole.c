@@ -107,27 +107,35 @@ static mpath_status_t whole_price(mpath_pairs_t *pairs, uint64_t (*nic_bytes)[2]
     return MPATH_OK;
 }
 
-static void whole_place(const mpath_pairs_t *pairs, const uint64_t *demand, int moves, mpath_plan_t *plan)
+/* What the ranks of a node have for each other. */
+static mpath_status_t whole_place_node(mpath_placer_t *placer, const uint64_t *demand, int node)
 {
-    const mpath_pairs_table_t table = {.bytes = demand, .by_source = (size_t)pairs->num_ranks, .by_destination = 1};
+    const mpath_pairs_t *pairs = placer->pairs;
+    mpath_status_t status      = MPATH_OK;
 
-    for (int from = 0; from < pairs->num_nodes; from++) {
-        for (int to = 0; to < pairs->num_nodes; to++) {
-            if (from != to) {
-                mpath_pairs_block_place(pairs, &table, from, to, moves, -1, plan);
-                continue;
-            }
-            for (int i = pairs->first_on[from]; i < pairs->first_on[from + 1]; i++) {
-                for (int k = pairs->first_on[from]; k < pairs->first_on[from + 1]; k++) {
-                    int source = pairs->ranks[i], destination = pairs->ranks[k];
+    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++) {
+        int source          = pairs->ranks[i];
+        const uint64_t *row = demand + (size_t)source * (size_t)pairs->num_ranks;
 
-                    mpath_pairs_local_place(
-                        pairs, source, destination,
-                        i == k ? 0 : demand[(size_t)source * (size_t)pairs->num_ranks + (size_t)destination], plan);
-                }
-            }
+        for (int k = pairs->first_on[node]; k < pairs->first_on[node + 1] && status == MPATH_OK; k++) {
+            status = mpath_placer_local(placer, source, pairs->ranks[k], row[pairs->ranks[k]]);
         }
     }
+    return status;
+}
+
+static mpath_status_t whole_place(mpath_placer_t *placer, const uint64_t *demand)
+{
+    const mpath_pairs_table_t table = {.by = MPATH_PAIRS_MATRIX, .bytes = demand};
+    int num_nodes                   = placer->pairs->num_nodes;
+    mpath_status_t status           = MPATH_OK;
+
+    for (int from = 0; from < num_nodes; from++) {
+        for (int to = 0; to < num_nodes && status == MPATH_OK; to++) {
+            status = from == to ? whole_place_node(placer, demand, from) : mpath_placer_block(placer, &table, from, to);
+        }
+    }
+    return status == MPATH_OK ? mpath_placer_sort(placer) : status;
 }
 
 static void add_loads(const mpath_topo_t *topo, mpath_plan_t *plan)
@@ -167,11 +175,14 @@ mpath_status_t mpath_plan_pairs(mpath_plan_t *plan, const mpath_topo_t *topo, co
     whole_load(pairs, demand, sums, sums + nodes, between, &num_pairs, &load);
     status = pairs->is_alike ? MPATH_OK : whole_price(pairs, sums + nodes, between, &load);
     if (status == MPATH_OK) {
-        status = mpath_plan_reserve(plan, mpath_pairs_flows_room(pairs, num_pairs, nodes * nodes));
+        status = mpath_plan_reserve(plan, num_pairs);
     }
     if (status == MPATH_OK) {
-        whole_place(pairs, demand, mpath_pairs_moves(pairs, &load), plan);
-        status = mpath_pairs_sort(pairs, plan);
+        mpath_placer_t placer;
+
+        status = mpath_placer_begin(&placer, pairs, -1, mpath_pairs_moves(pairs, &load), plan);
+        status = status == MPATH_OK ? whole_place(&placer, demand) : status;
+        mpath_placer_end(&placer);
     }
     if (status == MPATH_OK) {
         add_loads(topo, plan);

@@ -2,8 +2,6 @@
 /* Spine: the division of the bytes between two nodes over static, matched and crossing routes. */
 #include "plan/spine.h"
 
-#include <string.h>
-
 /* What is left of the parts. */
 typedef struct left {
     /* Of a rail that both nodes have, up to the smaller of its two parts: what matched routes could take. */
@@ -17,59 +15,50 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void mpath_spine_begin(mpath_spine_block_t *block, int num_rails, mpath_nic_set_t from, mpath_nic_set_t to)
-{
-    size_t rails = (size_t)num_rails;
-
-    block->num_rails = num_rails;
-    block->from      = from;
-    block->to        = to;
-    block->moves     = 0;
-    block->num_arcs  = 0;
-    memset(block->out, 0, rails * sizeof(*block->out));
-    memset(block->in, 0, rails * sizeof(*block->in));
-    memset(block->cells, 0, rails * rails * sizeof(*block->cells));
-}
-
-static int are_both(const mpath_spine_block_t *block, int rail)
+static int are_both(const mpath_block_t *block, int rail)
 {
     return (block->from & block->to & mpath_nic_bit(rail)) != 0;
 }
 
-static uint64_t *keep_at(mpath_spine_block_t *block, int out, int in)
+static uint64_t *keep_at(mpath_block_t *block, int out, int in)
 {
     return &block->cells[out * block->num_rails + in].keep;
 }
 
-static void keep(mpath_spine_block_t *block, int out, int in, uint64_t *left_out, uint64_t *left_in)
+static void keep(mpath_block_cell_t *cell, uint64_t *left_out, uint64_t *left_in)
 {
-    mpath_spine_cell_t *cell = &block->cells[out * block->num_rails + in];
+    uint64_t bytes = smaller(cell->bytes, smaller(*left_out, *left_in));
 
-    cell->keep = smaller(cell->bytes, smaller(*left_out, *left_in));
-    *left_out -= cell->keep;
-    *left_in -= cell->keep;
+    cell->keep = bytes;
+    *left_out -= bytes;
+    *left_in -= bytes;
 }
 
 /* As many bytes as fit: rails to themselves first, which leave as much to send as to receive. */
-static void keep_static(mpath_spine_block_t *block, left_t *left)
+static void keep_static(mpath_block_t *block, left_t *left)
 {
-    for (int rail = 0; rail < block->num_rails; rail++) {
-        uint64_t both = are_both(block, rail) ? smaller(block->out[rail], block->in[rail]) : 0;
+    const mpath_nic_set_t both = block->from & block->to;
+    const int num_rails        = block->num_rails;
 
-        left->out[rail] = left->in[rail] = both;
-        left->more_out[rail]             = block->out[rail] - both;
-        left->more_in[rail]              = block->in[rail] - both;
-        keep(block, rail, rail, &left->out[rail], &left->in[rail]);
+    for (int rail = 0; rail < num_rails; rail++) {
+        uint64_t part = are_both(block, rail) ? smaller(block->out[rail], block->in[rail]) : 0;
+
+        left->out[rail] = left->in[rail] = part;
+        left->more_out[rail]             = block->out[rail] - part;
+        left->more_in[rail]              = block->in[rail] - part;
+        keep(&block->cells[rail * (num_rails + 1)], &left->out[rail], &left->in[rail]);
     }
-    for (int step = 1; step < block->num_rails; step++) {
-        for (int out = 0; out < block->num_rails; out++) {
-            int in = out + step < block->num_rails ? out + step : out + step - block->num_rails;
+    for (int step = 1; step < num_rails; step++) {
+        mpath_block_cell_t *row = block->cells;
+        int in                  = step;
 
-            if (are_both(block, out) && are_both(block, in)) {
-                keep(block, out, in, &left->out[out], &left->in[in]);
+        for (int out = 0; out < num_rails; out++, row += num_rails) {
+            if ((both >> out & both >> in & 1) != 0) {
+                keep(&row[in], &left->out[out], &left->in[in]);
             } else {
-                keep(block, out, in, &left->more_out[out], &left->more_in[in]);
+                keep(&row[in], &left->more_out[out], &left->more_in[in]);
             }
+            in = in + 1 < num_rails ? in + 1 : 0;
         }
     }
 }
@@ -78,7 +67,7 @@ static void keep_static(mpath_spine_block_t *block, left_t *left)
  * Breadth first from a rail with more left to send than to receive, against routes that bytes stay on, to one with less. Returns it, and
  * next[rail]: where the route from there leads. -1: there is none.
  */
-static int find_chain(mpath_spine_block_t *block, const left_t *left, int rail, int8_t *next)
+static int find_chain(mpath_block_t *block, const left_t *left, int rail, int8_t *next)
 {
     int8_t queue[MPATH_SPINE_RAILS];
     uint32_t seen = 1u << rail;
@@ -104,7 +93,7 @@ static int find_chain(mpath_spine_block_t *block, const left_t *left, int rail, 
 }
 
 /* Bytes leave crossing routes until every rail that both have has as much left to send as to receive. */
-static void balance(mpath_spine_block_t *block, left_t *left)
+static void balance(mpath_block_t *block, left_t *left)
 {
     int8_t next[MPATH_SPINE_RAILS];
 
@@ -130,47 +119,40 @@ static void balance(mpath_spine_block_t *block, left_t *left)
 }
 
 /* What moves goes by the rail of an end where that has something left; the others come to the line. */
-static void move(mpath_spine_block_t *block, left_t *left)
+static void move(mpath_block_t *block, left_t *left)
 {
     uint64_t at = 0;
 
     /* what has left crossing routes may let more stay on others that go from a rail to itself */
     for (int rail = 0; rail < block->num_rails; rail++) {
-        mpath_spine_cell_t *cell = &block->cells[rail * block->num_rails + rail];
+        mpath_block_cell_t *cell = &block->cells[rail * block->num_rails + rail];
         uint64_t stays           = smaller(cell->bytes - cell->keep, left->out[rail]);
 
         cell->keep += stays;
         left->out[rail] -= stays;
     }
-    for (int out = 0; out < block->num_rails; out++) {
-        for (int in = 0; in < block->num_rails; in++) {
-            mpath_spine_cell_t *cell = &block->cells[out * block->num_rails + in];
-            uint64_t by_out          = smaller(cell->bytes - cell->keep, left->out[out]), by_in;
+    for (int i = 0; i < block->num_cells; i++) {
+        mpath_block_cell_t *cell = &block->cells[i];
+        uint64_t over            = cell->bytes - cell->keep;
 
-            left->out[out] -= by_out;
-            cell->out_end = cell->keep + by_out;
-            by_in         = smaller(cell->bytes - cell->out_end, left->out[in]);
-            left->out[in] -= by_in;
-            cell->in_end  = cell->out_end + by_in;
-            cell->line_at = at;
+        cell->out_end = cell->in_end = cell->keep;
+        cell->line_at                = at;
+        if (over > 0) {
+            uint64_t *left_out = &left->out[cell->arc.out], *left_in = &left->out[cell->arc.in];
+
+            cell->out_end += smaller(over, *left_out);
+            *left_out -= cell->out_end - cell->keep;
+            over         = cell->bytes - cell->out_end;
+            cell->in_end = cell->out_end + smaller(over, *left_in);
+            *left_in -= cell->in_end - cell->out_end;
             at += cell->bytes - cell->in_end;
-            block->moves = block->moves || cell->keep < cell->bytes;
+            block->moves = 1;
         }
     }
 }
 
-static void add_arc(mpath_spine_block_t *block, int out, int in, uint64_t bytes)
-{
-    if (bytes > 0) {
-        uint64_t begin = block->num_arcs > 0 ? block->arc_end[block->num_arcs - 1] : 0;
-
-        block->arcs[block->num_arcs]      = (mpath_arc_t){(int8_t)out, (int8_t)in};
-        block->arc_end[block->num_arcs++] = begin + bytes;
-    }
-}
-
 /* Crossing routes from these rails to those; none where both nodes have both. */
-static void cross(mpath_spine_block_t *block, left_t *left, mpath_nic_set_t from, mpath_nic_set_t to)
+static void cross(mpath_block_t *block, left_t *left, mpath_nic_set_t from, mpath_nic_set_t to)
 {
     for (mpath_nic_set_t rest = from; rest != 0; rest &= rest - 1) {
         int out = mpath_nic_first(rest);
@@ -181,13 +163,13 @@ static void cross(mpath_spine_block_t *block, left_t *left, mpath_nic_set_t from
 
             left->more_out[out] -= bytes;
             left->more_in[in] -= bytes;
-            add_arc(block, out, in, bytes);
+            mpath_block_add_arc(block, out, in, bytes);
         }
     }
 }
 
 /* The line: matched routes, then crossing ones. */
-static void draw_line(mpath_spine_block_t *block, left_t *left)
+static void draw_line(mpath_block_t *block, left_t *left)
 {
     mpath_nic_set_t both = block->from & block->to, only_from = block->from & ~both, only_to = block->to & ~both;
 
@@ -197,14 +179,14 @@ static void draw_line(mpath_spine_block_t *block, left_t *left)
     for (int rail = 0; rail < block->num_rails; rail++) {
         /* with the odd bytes by which a part is larger than the other one */
         if (are_both(block, rail)) {
-            add_arc(block, rail, rail, left->out[rail] + left->more_out[rail]);
+            mpath_block_add_arc(block, rail, rail, left->out[rail] + left->more_out[rail]);
         } else if (left->more_out[rail] > 0) {
-            add_arc(block, rail, mpath_nic_first(block->to), left->more_out[rail]);
+            mpath_block_add_arc(block, rail, mpath_nic_first(block->to), left->more_out[rail]);
         }
     }
 }
 
-void mpath_spine_divide(mpath_spine_block_t *block)
+void mpath_spine_divide(mpath_block_t *block)
 {
     left_t left;
 

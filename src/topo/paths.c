@@ -404,6 +404,20 @@ static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, in
     return mpath_topo_pick(topo->beside, &topo->nodes[node].beside[nic], source, destination);
 }
 
+uint32_t mpath_topo_turn(const mpath_topo_t *topo, int rank, uint32_t *turns_p)
+{
+    int node = topo->places[rank].node, nic = nic_beside(topo, rank), on_gpu = mpath_topo_gpu(topo, rank) >= 0;
+    const int32_t *bounds = on_gpu ? &topo->gpu_nodes[node].beside[nic] : &topo->nodes[node].beside[nic];
+    const int32_t *ranks  = on_gpu ? topo->gpu_beside : topo->beside;
+    uint32_t turn         = 0;
+
+    *turns_p = (uint32_t)(bounds[1] - bounds[0]);
+    while (ranks[bounds[0] + (int32_t)turn] != rank) {
+        turn++;
+    }
+    return turn;
+}
+
 static void path_add_shm(const mpath_topo_t *topo, mpath_path_t *path, int from, int to)
 {
     path_add_hop(path, MPATH_LANE_SHM, from, to);

@@ -265,6 +265,11 @@ const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node);
 /* NICs that a rank drives for device memory, a bit each: those beside its GPU and its own; 0: it has no GPU. */
 uint64_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank);
+/*
+ * Ranks beside one NIC take turns in passing on what others of their node send and receive over it, on hosts with affine access and where GPUs reach
+ * all NICs: `rank`, which has one, does so for pairs of which (source + destination) % *turns_p is what this returns, unless their own end sits there, too.
+ */
+uint32_t mpath_topo_turn(const mpath_topo_t *topo, int rank, uint32_t *turns_p);
 /* Nonzero: some rank on a GPU does not reach all NICs that its node uses, for want of a way that peer_legs allows. */
 int mpath_topo_reach_is_limited(const mpath_topo_t *topo);
 /* Nonzero: two ranks have a path that uses no NIC. */

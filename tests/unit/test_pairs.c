@@ -217,14 +217,17 @@ static mpath_pairs_rows_t rows_of(const plan_case_t *c, int node)
     return (mpath_pairs_rows_t){.sends = sends, .receives = receives};
 }
 
-/* Whether a rank has to know of a flow: as an end of it, or, where neighbours pass bytes on, if its node has a part in it. */
+/* Whether a rank has something to do with a flow: as an end of it, or to pass it on. */
 static int concerns(const plan_case_t *c, const mpath_flow_t *flow, int rank)
 {
-    int node = mpath_topo_place(c->topo, rank)->node, from = mpath_topo_place(c->topo, flow->source)->node;
-    int to = mpath_topo_place(c->topo, flow->destination)->node;
+    int is_on = 0;
+    mpath_path_t path;
 
-    return flow->source == rank || flow->destination == rank ||
-           (c->params.access == MPATH_REACH_AFFINE && from != to && (from == node || to == node));
+    mpath_topo_path(c->topo, flow->source, flow->destination, flow->path, &path);
+    for (int hop = 0; hop < path.num_hops; hop++) {
+        is_on = is_on || path.hops[hop].from == rank || path.hops[hop].to == rank;
+    }
+    return is_on;
 }
 
 static void check_part(const plan_case_t *c, const mpath_plan_t *whole, const mpath_plan_t *part, int rank)

@@ -49,7 +49,7 @@ const char *at_scale_way_name(int way)
 typedef struct traffic {
     uint64_t *loads;    /* by resource */
     uint64_t *messages; /* by rank, sent and received */
-    uint64_t *flows;    /* by rank: in its part of the plan */
+    uint64_t *flows;    /* by rank: in its part of the plan, those that it passes on, too */
     uint64_t fill_ns;   /* the longest that a first chunk takes */
 } traffic_t;
 
@@ -58,7 +58,7 @@ typedef struct work {
     const plan_rows_t *rows;
     const at_scale_params_t *params;
     mpath_pairs_t *pairs;
-    int num_ranks, num_nodes, num_local, is_affine;
+    int num_ranks, num_nodes, num_local;
     uint64_t *sends, *none;       /* rows of a node's ranks, and as many of zeros */
     uint64_t *node_out, *node_in; /* by node */
     uint64_t *nic_out, *nic_in;   /* [node * rails + rail], on static routes */
@@ -102,9 +102,7 @@ static mpath_status_t work_init(work_t *work, const mpath_topo_t *topo, const pl
                       .params    = params,
                       .num_ranks = (int)ranks,
                       .num_nodes = (int)nodes,
-                      .num_local = (int)(ranks / nodes),
-                      .is_affine = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE ||
-                                   mpath_topo_gpus(topo, 0) != NULL};
+                      .num_local = (int)(ranks / nodes)};
     status = mpath_pairs_create(topo, params->min_fragment_bytes, &work->pairs);
     if (status == MPATH_DECLINED ||
         (status == MPATH_OK && (!mpath_pairs_is_alike(work->pairs) || !work_is_regular(work)))) {
@@ -171,9 +169,9 @@ static void traffic_add(const work_t *work, int source, int destination, int ind
     for (int hop = 0; hop < path.num_hops; hop++) {
         traffic->messages[path.hops[hop].from] += chunks;
         traffic->messages[path.hops[hop].to] += chunks;
+        traffic->flows[path.hops[hop].to]++;
     }
     traffic->flows[source]++;
-    traffic->flows[destination]++;
 }
 
 /* Sums of the matrix as an agreement makes them, and the static routes. What stays inside of a node does so in the plan, too. */
@@ -237,7 +235,7 @@ static mpath_status_t work_survey(work_t *work, rival_phases_t *phases)
     return status;
 }
 
-/* What the plan of one rank has that crosses from its node to others; where ranks relay for each other, of all ranks of its node. */
+/* What the rank sends to other nodes. */
 static mpath_status_t work_plan_rank(work_t *work, int rank)
 {
     const mpath_pairs_rows_t rows = {.sends = work->sends, .receives = work->none};
@@ -251,7 +249,7 @@ static mpath_status_t work_plan_rank(work_t *work, int rank)
     }
     flows = mpath_plan_flows(part, &count);
     for (size_t i = 0; i < count; i++) {
-        if (node_of(work, flows[i].source) != node_of(work, flows[i].destination)) {
+        if (flows[i].source == rank && node_of(work, rank) != node_of(work, flows[i].destination)) {
             traffic_add(work, flows[i].source, flows[i].destination, flows[i].path, flows[i].bytes, &work->traffic[1]);
         }
     }
@@ -265,10 +263,10 @@ static mpath_status_t work_plan(work_t *work)
     mpath_status_t status = MPATH_OK;
 
     for (int node = 0; node < work->num_nodes && status == MPATH_OK; node++) {
-        int first = node * work->num_local, count = work->is_affine ? 1 : work->num_local;
+        int first = node * work->num_local;
 
         plan_rows_sends(work->rows, first, work->num_local, work->sends);
-        for (int rank = first; rank < first + count && status == MPATH_OK; rank++) {
+        for (int rank = first; rank < first + work->num_local && status == MPATH_OK; rank++) {
             status = work_plan_rank(work, rank);
         }
     }
@@ -285,22 +283,6 @@ static double z_of(const work_t *work, const uint64_t *loads)
         z = seconds > z ? seconds : z;
     }
     return z;
-}
-
-/* Of a rank's part; with relays that of all flows of its node. */
-static uint64_t most_flows(const work_t *work, const traffic_t *traffic)
-{
-    uint64_t most = 0;
-
-    for (int node = 0; node < work->num_nodes && work->is_affine; node++) {
-        uint64_t sum = 0;
-
-        for (int i = 0; i < work->num_local; i++) {
-            sum += traffic->flows[node * work->num_local + i];
-        }
-        most = larger(most, sum);
-    }
-    return work->is_affine ? most : largest(traffic->flows, (size_t)work->num_ranks);
 }
 
 /* A message between leaders: both NICs, and the hop. */
@@ -332,7 +314,7 @@ static double agreement_ns(const work_t *work)
 static void way_set(const work_t *work, const traffic_t *traffic, int agrees, int is_new, at_scale_way_t *way)
 {
     const at_scale_costs_t *costs = &work->params->costs;
-    double flows                  = (double)most_flows(work, traffic);
+    double flows                  = (double)largest(traffic->flows, (size_t)work->num_ranks);
 
     way->z             = z_of(work, traffic->loads);
     way->network       = way->z + (double)traffic->fill_ns / NS_PER_S;
