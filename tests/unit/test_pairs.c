@@ -14,6 +14,7 @@
 #define UNLIKE 400 /* and then of others, */
 #define SPINE 600  /* and of both on a spine */
 #define ALL_CASES (CASES + UNLIKE + SPINE)
+#define GPU_CASES 200
 #define LP_CASES 1200 /* of test_plan_lp */
 #define NODES 16      /* at most */
 #define GAP_PERCENT 1
@@ -330,47 +331,107 @@ static void nodes_end(nodes_t *nodes)
     }
 }
 
+/* Of all ranks; ends the case. */
+static void check_parts(plan_case_t *c)
+{
+    int num_ranks           = mpath_topo_num_ranks(c->topo);
+    mpath_plan_t *whole     = plan_of(c, MPATH_POLICY_PAIRS, FRAGMENT), *part;
+    mpath_pairs_load_t load = job_load(c);
+    uint64_t balance        = 0, *shares;
+    size_t words;
+    nodes_t nodes;
+
+    nodes_begin(c, &nodes);
+    if (!mpath_pairs_is_alike(nodes.pairs[0])) {
+        nodes_price(&nodes, &load);
+    }
+    words  = 2 * (size_t)mpath_pairs_num_rails(nodes.pairs[0]);
+    shares = calloc((size_t)num_ranks, words * sizeof(*shares));
+    assert_non_null(shares);
+    for (int rank = 0; rank < num_ranks; rank++) {
+        int node                   = mpath_topo_place(c->topo, rank)->node;
+        const mpath_pairs_t *pairs = nodes.pairs[node];
+
+        assert_int_equal(mpath_pairs_plan(pairs, rank, &nodes.rows[node], &load, &part), MPATH_OK);
+        check_part(c, whole, part, rank);
+        balance += mpath_pairs_balance(rank, part);
+        mpath_pairs_share(pairs, rank, part, shares + (size_t)rank * words);
+        if (rank == num_ranks - 1) {
+            check_loads(c, pairs, whole, shares, part);
+        }
+        mpath_plan_destroy(part);
+    }
+    assert_true(balance == 0);
+    free(shares);
+    nodes_end(&nodes);
+    release(c, whole);
+}
+
 static void every_rank_finds_its_part(void **state)
 {
-    uint64_t balance, *shares;
-    size_t words;
-    int num_ranks;
-    mpath_pairs_load_t load;
-    mpath_plan_t *whole, *part;
     plan_case_t c;
-    nodes_t nodes;
 
     (void)state;
     for (uint64_t seed = 0; seed < ALL_CASES; seed++) {
         draw(&c, seed);
-        whole = plan_of(&c, MPATH_POLICY_PAIRS, FRAGMENT);
-        load  = job_load(&c);
-        nodes_begin(&c, &nodes);
-        if (!mpath_pairs_is_alike(nodes.pairs[0])) {
-            nodes_price(&nodes, &load);
-        }
-        balance   = 0;
-        num_ranks = mpath_topo_num_ranks(c.topo);
-        words     = 2 * (size_t)mpath_pairs_num_rails(nodes.pairs[0]);
-        shares    = calloc((size_t)num_ranks, words * sizeof(*shares));
-        assert_non_null(shares);
-        for (int rank = 0; rank < num_ranks; rank++) {
-            int node                   = mpath_topo_place(c.topo, rank)->node;
-            const mpath_pairs_t *pairs = nodes.pairs[node];
+        check_parts(&c);
+    }
+}
 
-            assert_int_equal(mpath_pairs_plan(pairs, rank, &nodes.rows[node], &load, &part), MPATH_OK);
-            check_part(&c, whole, part, rank);
-            balance += mpath_pairs_balance(rank, part);
-            mpath_pairs_share(pairs, rank, part, shares + (size_t)rank * words);
-            if (rank == num_ranks - 1) {
-                check_loads(&c, pairs, whole, shares, part);
+/* Ranks on GPUs, one or two on each, of which one or two have a NIC; in any order over the nodes. */
+static void draw_gpus(plan_case_t *c, uint64_t seed)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15ull + 99;
+    int nodes = 2 + (int)(plan_case_random(&state) % 7), gpus = 1 << (1 + plan_case_random(&state) % 3);
+    int on_gpu = 1 + (int)(plan_case_random(&state) % 2), on_nic = 1 + (int)(plan_case_random(&state) % 2);
+    int num_ranks = nodes * gpus * on_gpu, mixed = plan_case_random(&state) % 3 == 0;
+    mpath_node_gpus_t *all = calloc((size_t)nodes, sizeof(*all));
+    mpath_place_t *places  = calloc((size_t)num_ranks, sizeof(*places));
+
+    assert_true(all != NULL && places != NULL);
+    plan_case_machines(c, nodes, gpus / on_nic, RATE, HOST * 8);
+    c->params.fabric = plan_case_random(&state) % 2 == 0 ? MPATH_FABRIC_SPINE : 0;
+    for (int node = 0; node < nodes; node++) {
+        all[node] = (mpath_node_gpus_t){
+            .num_gpus = gpus, .link = seed % 2 == 0 ? MPATH_GPU_LINK_MESH : MPATH_GPU_LINK_SWITCH, .domain = -1};
+        for (int g = 0; g < gpus; g++) {
+            all[node].gpus[g] = (mpath_gpu_t){.egress_bps    = seed % 2 == 0 ? 0 : 9 * RATE,
+                                              .ingress_bps   = seed % 2 == 0 ? 0 : 9 * RATE,
+                                              .pcie_up_bps   = 2 * RATE,
+                                              .pcie_down_bps = 2 * RATE,
+                                              .nics          = mpath_nic_bit(g / on_nic)};
+            for (int peer = 0; peer < gpus && seed % 2 == 0; peer++) {
+                all[node].nvlink_bps[g][peer] = peer != g ? 3 * RATE : 0;
             }
-            mpath_plan_destroy(part);
         }
-        assert_true(balance == 0);
-        free(shares);
-        nodes_end(&nodes);
-        release(&c, whole);
+    }
+    for (int rank = 0; rank < num_ranks; rank++) {
+        int local = mixed ? rank / nodes : rank % (gpus * on_gpu);
+
+        places[rank] = (mpath_place_t){.node = mixed ? rank % nodes : rank / (gpus * on_gpu),
+                                       .gpu  = (int16_t)(local / on_gpu),
+                                       .nic  = (int8_t)(local / on_gpu / on_nic)};
+    }
+    assert_int_equal(mpath_topo_create_with_gpus(c->machines, all, nodes, places, num_ranks, &c->params, &c->topo),
+                     MPATH_OK);
+    free(all);
+    free(places);
+    c->demand = calloc((size_t)num_ranks * (size_t)num_ranks, sizeof(*c->demand));
+    assert_non_null(c->demand);
+    plan_case_draw_demand(c, &state, num_ranks, (int)(plan_case_random(&state) % 5), 16 * MIB);
+    snprintf(c->text, sizeof(c->text), "seed %llu: %d nodes of %d GPUs, %d ranks on each, %d beside a NIC%s%s",
+             (unsigned long long)seed, nodes, gpus, on_gpu, on_nic, mixed ? ", mixed" : "",
+             c->params.fabric != 0 ? ", spine" : "");
+}
+
+static void gpus_find_their_parts(void **state)
+{
+    plan_case_t c;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < GPU_CASES; seed++) {
+        draw_gpus(&c, seed);
+        check_parts(&c);
     }
 }
 
@@ -568,9 +629,8 @@ static void what_is_left_to_the_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_finds_its_part),
-        cmocka_unit_test(nics_are_as_even_as_promised),
-        cmocka_unit_test(as_good_as_the_whole),
+        cmocka_unit_test(every_rank_finds_its_part),    cmocka_unit_test(gpus_find_their_parts),
+        cmocka_unit_test(nics_are_as_even_as_promised), cmocka_unit_test(as_good_as_the_whole),
         cmocka_unit_test(what_is_left_to_the_whole),
     };
 
