@@ -21,8 +21,8 @@
 #define IDLE_SPIN_CROWDED 4
 #define IDLE_SLEEP_AFTER_NS (200 * MPATH_NS_PER_MS)
 #define IDLE_SLEEP_PART 4000 /* of what has been waited: 50 us in the beginning */
-#define IDLE_SLEEP_CROWDED_NS (10 * MPATH_NS_PER_MS)
-#define IDLE_SLEEP_CROWDED_PART 200 /* 50 us, too, and half a percent of any wait */
+#define IDLE_SLEEP_CROWDED_NS (20 * MPATH_NS_PER_MS)
+#define IDLE_SLEEP_CROWDED_PART 200 /* half a percent: 100 us in the beginning */
 #define IDLE_SLEEP_MOST_NS MPATH_NS_PER_MS
 #define IDLE_AWAY_NS (10 * MPATH_NS_PER_MS) /* what a look at a fiber counts at most */
 

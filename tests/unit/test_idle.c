@@ -297,8 +297,8 @@ static void test_crowded(void **state)
     mpath_idle_start(&idle);
     spin(&idle, SPINS_CROWDED);
     check_wait(&idle, 0, 0);
-    check_wait(&idle, 10 * MPATH_NS_PER_MS, 0);
-    check_wait(&idle, 10 * MPATH_NS_PER_MS + 1, 50000);
+    check_wait(&idle, 20 * MPATH_NS_PER_MS, 0);
+    check_wait(&idle, 20 * MPATH_NS_PER_MS + 1, 100000);
     check_wait(&idle, 100 * MPATH_NS_PER_MS, 500000);
     check_wait(&idle, 200 * MPATH_NS_PER_MS, 1000000);
     check_wait(&idle, 2 * MPATH_NS_PER_S, 1000000);
