@@ -264,8 +264,8 @@ stage_sanitize() {
         return
     fi
     export UBSAN_OPTIONS=print_stacktrace=1
-    # scale/growth counts allocations, golden/compilers compiles the planner itself, the others try configure, scripts and what is installed, whatever the tree is made of.
-    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" scale/growth golden/compilers unit/scripts unit/man unit/packaging
+    # scale/growth counts allocations, golden/compilers compiles the planner itself, the others try configure, scripts, documents and what is installed, whatever the tree is made of.
+    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" scale/growth golden/compilers unit/scripts unit/man unit/packaging unit/docs
     # Open MPI itself leaks at exit, so leak detection stays with the unit tests.
     ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 suite mpi-sanitized tests/mpi/run "$check_dir/asan"
 }
