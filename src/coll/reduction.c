@@ -727,7 +727,7 @@ static mpath_status_t symmetric_share(mpath_symmetric_t *symmetric, mpath_operat
         return decline(symmetric, mpath_share_obstacle(symmetric->share));
     }
     if ((status == MPATH_OK) && (symmetric->agreed_flags & MPATH_CALL_BUSY)) {
-        status  = mpath_share_make_room(symmetric->share);
+        status  = mpath_share_arena_add(symmetric->share);
         because = status == MPATH_OK ? because : MPATH_WHY_IN_USE;
         symmetric->agreed_flags |= MPATH_CALL_MOVED; /* GPUs do not know what is new */
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Room: made by rank 0, attached by the others, agreed upon over the team. */
+/* The board: made by rank 0, attached by the others, agreed upon over the team. */
 #include "node/board.h"
 
 #include "team/team.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define BOARD_PAGE 4096u
-#define ROOM_LEAST_BYTES 65536u /* of slots of a rank: less is none */
+#define SLOTS_LEAST_BYTES 65536u /* of slots of a rank: less is none */
 
 static size_t align_to(size_t bytes, size_t unit)
 {
@@ -136,7 +136,7 @@ static uint64_t claim_slots(const mpath_board_t *board, uint64_t bytes)
 
     bytes = (free_bytes < bytes) ? free_bytes : bytes;
     bytes = mpath_pins_share(limit, bytes);
-    return ((bytes >= ROOM_LEAST_BYTES) && mpath_pins_take(limit, bytes)) ? bytes : 0;
+    return ((bytes >= SLOTS_LEAST_BYTES) && mpath_pins_take(limit, bytes)) ? bytes : 0;
 }
 
 /* What all ranks can have: board->slots_bytes, which 0 may be. */

@@ -76,7 +76,7 @@ typedef struct mpath_board_cell {
     mpath_board_side_t sides[MPATH_BOARD_SIDES];
 } mpath_board_cell_t;
 
-typedef struct mpath_room {
+typedef struct mpath_board {
     mpath_team_t *team;
     int size, me;
     mpath_segment_t segment, slots;
@@ -98,7 +98,7 @@ mpath_status_t mpath_board_register(mpath_board_t *board, mpath_gpu_t *gpu);
 
 /*
  * Collective: makes the slots of the lane "staged", at most `memory_bytes` for each rank, and as much as all may pin and
- * /dev/shm has room for. Either all ranks have them or all get an error, and for a while (util/pause.h) each time.
+ * /dev/shm holds. Either all ranks have them or all get an error, and for a while (util/pause.h) each time.
  */
 mpath_status_t mpath_board_open_slots(mpath_board_t *board, uint64_t memory_bytes, mpath_gpu_t *gpu);
 /* After such an error: whether they have been asked for, and not left out for the time being. */

@@ -312,7 +312,7 @@ static int is_short(const mpath_gpu_coll_t *gpu, const load_t *load)
            (load->own <= EXCHANGE_MAX_WINDOW_BYTES / 2);
 }
 
-/* Room for one message, in slots; 0: there is no memory. */
+/* Of one message, in slots; 0: there is no memory. */
 static uint64_t slot_bytes(const mpath_gpu_coll_t *gpu)
 {
     uint64_t most = gpu->settings->gpu_memory_bytes / 2, slots = 2 * (uint64_t)gpu->size;

@@ -876,7 +876,7 @@ static void tell_of_imports(const mpath_gpu_coll_t *gpu)
 
     mpath_import_counts(&counts);
     mpath_debug("rank %d: allocations of other processes so far: %llu times opened, %llu times used again, %llu were "
-                "gone since, %llu closed to make room; %u are open",
+                "gone since, %llu closed for others; %u are open",
                 gpu->me, (unsigned long long)counts.opened, (unsigned long long)counts.reused,
                 (unsigned long long)counts.stale, (unsigned long long)counts.evicted, counts.entries);
 }
@@ -1119,7 +1119,7 @@ uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 }
 
 /* The first call with device memory: the board, and what would have been told before the agreement. */
-static mpath_status_t open_room(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
+static mpath_status_t open_board(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     uint8_t mine, all[MPATH_ORDER_MAX_RANKS];
     mpath_status_t status;
@@ -1177,7 +1177,7 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     }
     memcpy(gpu->demand, agreed->demand, cells * sizeof(*gpu->demand)); /* further gathers would overwrite it */
     if (!gpu->opened) {
-        status = open_room(gpu, call);
+        status = open_board(gpu, call);
     }
     if (status != MPATH_OK) {
         return status;

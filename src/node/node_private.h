@@ -140,7 +140,7 @@ struct mpath_gpu_coll {
     gpu_refused_t *refused;  /* [opener][owner] */
     int32_t *devices;        /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
     mpath_order_t *order;
-    mpath_peer_fragment_t *engine_fragments;              /* room for all fragments of an order */
+    mpath_peer_fragment_t *engine_fragments;              /* capacity: all fragments of an order */
     mpath_peer_again_t *again;                            /* NULL: no memory for it */
     mpath_kernel_fragment_t *fragments;                   /* [n] */
     mpath_staged_message_t *staged_send, *staged_receive; /* [n] */

@@ -173,7 +173,7 @@ static void reset(mpath_order_t *order, const uint64_t *demand, order_list_t *li
 }
 
 /* How many may be at the receiver before others are preferred. */
-static int room_at(const order_receiver_t *receiver, const order_rule_t *rule, uint64_t hottest_ns)
+static int senders_allowed(const order_receiver_t *receiver, const order_rule_t *rule, uint64_t hottest_ns)
 {
     return (rule->hot_only && (receiver->rest_ns < hottest_ns / 100 * HOT_PERCENT)) ? 1 : rule->senders;
 }
@@ -182,15 +182,16 @@ static int room_at(const order_receiver_t *receiver, const order_rule_t *rule, u
 static int is_better(const mpath_order_t *order, int j, int k, const order_rule_t *rule, uint64_t hottest_ns)
 {
     const order_receiver_t *a = &order->receivers[j], *b = &order->receivers[k];
-    int room_a = a->senders < room_at(a, rule, hottest_ns), room_b = b->senders < room_at(b, rule, hottest_ns);
+    int takes_a = a->senders < senders_allowed(a, rule, hottest_ns),
+        takes_b = b->senders < senders_allowed(b, rule, hottest_ns);
 
-    if (room_a != room_b) {
-        return room_a;
+    if (takes_a != takes_b) {
+        return takes_a;
     }
-    if (!room_a && rule->yields && (a->busiest_ns != b->busiest_ns)) {
+    if (!takes_a && rule->yields && (a->busiest_ns != b->busiest_ns)) {
         return a->busiest_ns < b->busiest_ns;
     }
-    if (!room_a && (a->senders != b->senders)) {
+    if (!takes_a && (a->senders != b->senders)) {
         return a->senders < b->senders;
     }
     return (a->rest_ns != b->rest_ns) ? (a->rest_ns > b->rest_ns) : (a->senders < b->senders);

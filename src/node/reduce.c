@@ -273,7 +273,7 @@ static mpath_status_t gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes,
         capacity -= (capacity >= ALIGN_BYTES) ? ALIGN_BYTES : capacity;
         end = ((end < capacity) ? end : capacity) & ~(HOST_GRAIN_BYTES - 1);
         end = (end > 0) ? bytes - ((bytes - end) & ~(ALIGN_BYTES - 1)) : 0;
-    } else { /* there is room for what all others send for this rank's part */
+    } else { /* the capacity holds what all others send for this rank's part */
         capacity /= (uint64_t)gpu->size - 1;
         end /= (uint64_t)gpu->size;
         end = (((end < capacity) ? end : capacity) & ~(HOST_GRAIN_BYTES - 1)) * (uint64_t)gpu->size;
@@ -516,7 +516,7 @@ static void gpu_host_end_gather(mpath_symmetric_gpu_t *gpu)
     }
 }
 
-/* Of each GPU, for parts: room for MPATH_REDUCE_PARTS_MAX_BYTES, nearly. */
+/* Of each GPU, for parts: holds MPATH_REDUCE_PARTS_MAX_BYTES, nearly. */
 #define PARTS_MEMORY_MAX (UINT64_C(16) << 20)
 
 /* What one form of the kernels needs. */
@@ -632,7 +632,7 @@ static int is_usable(const eager_form_t *form)
     return (form->window != NULL) && form->window->usable && (form->number < MPATH_EAGER_PARTS_CALLS);
 }
 
-static int has_room(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form, uint64_t bytes)
+static int window_holds(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form, uint64_t bytes)
 {
     const eager_form_t *of = &gpu->eager->forms[form];
 
@@ -735,7 +735,7 @@ static int is_wanted(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
         gpu->choice.form       = eager->fits ? form_of(gpu, eager->bytes) : MPATH_EAGER_FORMS;
     }
     eager->form = gpu->choice.form;
-    return (eager->form != MPATH_EAGER_FORMS) && has_room(gpu, eager->form, eager->bytes);
+    return (eager->form != MPATH_EAGER_FORMS) && window_holds(gpu, eager->form, eager->bytes);
 }
 
 static mpath_status_t gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
@@ -1195,7 +1195,7 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
     }
 }
 
-/* The agreement, with what `gpu` says of sizes; then the room and, of all ranks, their opened memory. */
+/* The agreement, with what `gpu` says of sizes; then the board and, of all ranks, their opened memory. */
 static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, mpath_call_t *call,
                             mpath_agreed_t *agreed)
 {

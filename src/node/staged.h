@@ -8,7 +8,7 @@
  * two forms:
  *
  *   by hosts    The sender's host fills whichever slot is free for whoever has something to come, and the receiver's
- *               host empties what it finds: each step takes a look of a host. Receivers always have room, so slots
+ *               host empties what it finds: each step takes a look of a host. Receivers always have memory, so slots
  *               always become free again: bounded memory cannot deadlock.
  *   by streams  Between device memory on both sides, where streams wait for words of memory. A call divides the
  *               sender's slots among those who receive in this form. Both hosts enqueue some chunks in advance: the

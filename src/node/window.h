@@ -22,7 +22,7 @@ typedef struct gpu_window {
     mpath_team_t *team; /* NULL until it was shared */
     int size, me;
     int usable;               /* the same on all ranks, as the next one */
-    uint64_t unit_bytes;      /* of what the memory is divided into: the least for which all have room */
+    uint64_t unit_bytes;      /* of what the memory is divided into: the least that all have memory for */
     unsigned multiprocessors; /* of the GPU that has the fewest */
     mpath_gpu_t *device;      /* of this rank */
     mpath_device_ptr_t memory;

@@ -292,8 +292,8 @@ static int first_phase(const mpath_share_t *share)
     return share_has(share, MPATH_SHARE_REDUCE) ? SHARE_SCATTER : SHARE_GATHER;
 }
 
-/* Nonzero: the node has room for the segment; see pipeline/pipeline_private.h. */
-static int has_room(const mpath_share_t *share, const share_link_t *link, int phase, int turn, uint64_t k)
+/* Nonzero: the node has a slot for the segment; see pipeline/pipeline_private.h. */
+static int has_slot(const mpath_share_t *share, const share_link_t *link, int phase, int turn, uint64_t k)
 {
     uint64_t heard;
 
@@ -352,7 +352,7 @@ static uint64_t sendable(const mpath_share_t *share, const share_link_t *link, i
     return gathered_until(share, link, share->job->in_steps ? turn + 1 : share->num_turns);
 }
 
-/* One chunk of every turn whose node has room, until none has. */
+/* One chunk of every turn whose node has a slot, until none has. */
 static int send_phase(mpath_share_t *share, share_link_t *link, int phase)
 {
     uint64_t until = sendable(share, link, phase, 0);
@@ -369,7 +369,7 @@ static int send_phase(mpath_share_t *share, share_link_t *link, int phase)
             }
             k     = link->next_send[phase][turn];
             until = share->job->in_steps ? sendable(share, link, phase, turn) : until;
-            if ((k < until) && has_room(share, link, phase, turn, k)) {
+            if ((k < until) && has_slot(share, link, phase, turn, k)) {
                 result = send_chunk(share, link, phase, turn);
                 if (result < 0) {
                     return result;

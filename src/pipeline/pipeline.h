@@ -134,11 +134,11 @@ uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t se
 /*
  * The arena, where the ranks of a node exchange data, serves several communicators. Before the agreement: flags of this
  * rank's call. MPATH_CALL_BUSY: it has found it in use by another call; afterwards then, in a call that is to run, all ranks
- * make one more. MPATH_DECLINED, on all alike: there is no room for it. And at the end of each call that the ranks have
- * been asked about, however it ends.
+ * make one more. MPATH_DECLINED, on all alike: no shared memory is left for it. And at the end of each call that the
+ * ranks have been asked about, however it ends.
  */
 uint32_t mpath_share_tell(mpath_share_t *share);
-mpath_status_t mpath_share_make_room(mpath_share_t *share);
+mpath_status_t mpath_share_arena_add(mpath_share_t *share);
 void mpath_share_leave(mpath_share_t *share, mpath_status_t status);
 
 /*

@@ -120,7 +120,7 @@ struct mpath_share {
     int is_taken;          /* by this rank for its node, for the next call or that under way */
     int is_inside;         /* the call under way uses the arena */
     int lines_attached;
-    int is_alone;        /* there is no room for one more; the same on all ranks */
+    int is_alone;        /* no memory is left for one more; the same on all ranks */
     uint64_t rank_bytes; /* of arena per rank; equal on all ranks */
     uint64_t slot_bytes; /* of this node */
     share_line_t *published, *reduced, *consumed, *delivered, *left;

@@ -369,26 +369,26 @@ static uint64_t lines_part(const mpath_share_t *share)
     return most;
 }
 
-static mpath_status_t too_little(const mpath_share_t *share, uint64_t room_bytes)
+static mpath_status_t too_little(const mpath_share_t *share, uint64_t capacity_bytes)
 {
     mpath_info_by(
         mpath_team_rank(share->team) == 0,
         "%llu bytes of shared memory are left for each rank of a communicator, too little for its collectives; "
         "the previous functions run",
-        (unsigned long long)room_bytes);
+        (unsigned long long)capacity_bytes);
     return MPATH_DECLINED;
 }
 
-/* What a new arena has for each rank, by `room_bytes` of shared memory, which all ranks have. */
-static mpath_status_t choose_rank_bytes(const mpath_share_t *share, uint64_t room_bytes, uint64_t *bytes_p)
+/* What a new arena has for each rank, by `capacity_bytes` of shared memory, which all ranks have. */
+static mpath_status_t choose_rank_bytes(const mpath_share_t *share, uint64_t capacity_bytes, uint64_t *bytes_p)
 {
     uint64_t bytes = share->settings->memory_bytes / ARENA_MEMORY_SHARE, most = (uint64_t)most_on_node(share);
     uint64_t node_bytes = most > ARENA_MANY ? ARENA_MANY_BYTES : ARENA_NODE_BYTES;
 
     bytes = node_bytes / most < bytes ? node_bytes / most : bytes;
-    bytes = most > 1 && room_bytes / 2 < bytes ? room_bytes / 2 : bytes;
+    bytes = most > 1 && capacity_bytes / 2 < bytes ? capacity_bytes / 2 : bytes;
     if (bytes < ARENA_LEAST_BYTES) {
-        return too_little(share, room_bytes);
+        return too_little(share, capacity_bytes);
     }
     *bytes_p = bytes;
     return MPATH_OK;
@@ -572,13 +572,13 @@ static mpath_status_t attach_round(mpath_share_t *share, int is_new, arena_round
  */
 static mpath_status_t make_arena(mpath_share_t *share, int anew, arena_hello_t *mates)
 {
-    uint64_t room_bytes = 0, rank_bytes = 0, lines = share->links == NULL ? lines_part(share) : 0;
-    mpath_status_t status = mpath_team_room(share->team, 1, &room_bytes);
+    uint64_t capacity_bytes = 0, rank_bytes = 0, lines = share->links == NULL ? lines_part(share) : 0;
+    mpath_status_t status = mpath_team_shared_capacity(share->team, 1, &capacity_bytes);
     arena_round_t round   = {.status = MPATH_OK, .mates = mates};
     int some_lack         = 0, is_new;
 
-    if (status == MPATH_OK && room_bytes < lines) {
-        status = too_little(share, room_bytes);
+    if (status == MPATH_OK && capacity_bytes < lines) {
+        status = too_little(share, capacity_bytes);
     }
     if (status == MPATH_OK) {
         status = offer_round(share, anew, &round);
@@ -588,7 +588,7 @@ static mpath_status_t make_arena(mpath_share_t *share, int anew, arena_hello_t *
         status = lack_round(share, &some_lack);
     }
     if (status == MPATH_OK && some_lack) {
-        status = choose_rank_bytes(share, room_bytes - lines, &rank_bytes);
+        status = choose_rank_bytes(share, capacity_bytes - lines, &rank_bytes);
         if (status == MPATH_OK) {
             status = create_round(share, rank_bytes, &round);
         }
@@ -627,7 +627,7 @@ static mpath_status_t arena_get(mpath_share_t *share, int anew)
     mpath_status_t status;
 
     if (mates == NULL) {
-        /* Without room for the others' answers this rank cannot even say so. */
+        /* Without memory for the others' answers this rank cannot even say so. */
         mpath_error("no memory to set up the collectives of a communicator; the call fails");
         return MPATH_ERR_NO_MEMORY;
     }
@@ -671,7 +671,7 @@ uint32_t mpath_share_tell(mpath_share_t *share)
     return share->is_taken ? 0 : MPATH_CALL_BUSY;
 }
 
-mpath_status_t mpath_share_make_room(mpath_share_t *share)
+mpath_status_t mpath_share_arena_add(mpath_share_t *share)
 {
     mpath_arena_t *old  = share->arena;
     uint32_t old_number = share->arena_number;

@@ -20,7 +20,7 @@
 #define AGREE_MAX_BLOCK (4u << 10)
 #define AGREE_REMOTE_BYTES (4u << 20) /* of a node: small data for and from other nodes, and rows */
 #define AGREE_ROWS_BYTES 8u           /* that rows take of this for each of such data's places */
-#define AGREE_LOCAL_BYTES 128u        /* of a pair of node mates, where it takes room of its own */
+#define AGREE_LOCAL_BYTES 128u        /* of a pair of node mates, where it takes memory of its own */
 #define AGREE_MAX_CAPACITY (1u << 20)
 #define AGREE_HEADER_BYTES 512u /* of a rank, with what lies in front of the cells */
 
@@ -46,7 +46,7 @@ static void layout_place_all(const mpath_team_t *team, int on_node, mpath_agree_
                     (several ? 2 * num_local * size * layout->remote_capacity : 0);
 
     data = data > size * layout->block_bytes ? data : size * layout->block_bytes;
-    data = several && data < mpath_agree_said_room(team->num_nodes) ? mpath_agree_said_room(team->num_nodes) : data;
+    data = several && data < mpath_agree_said_bytes(team->num_nodes) ? mpath_agree_said_bytes(team->num_nodes) : data;
     for (int half = 0; half < 2; half++) {
         mpath_agree_offsets_t *at = &layout->halves[half];
 
@@ -74,13 +74,13 @@ static void layout_place_all(const mpath_team_t *team, int on_node, mpath_agree_
  */
 static void agree_remote_limits(const mpath_team_t *team, uint64_t most, mpath_agree_limits_t *limits)
 {
-    uint64_t message_bytes = team->context->settings.leader_bytes, room, remote, leader;
+    uint64_t message_bytes = team->context->settings.leader_bytes, capacity, remote, leader;
 
-    leader = message_bytes / (most * most) & ~7ull;
-    remote = team->context->topo_params.access == MPATH_REACH_AFFINE ? message_bytes / most & ~7ull : leader;
-    room   = AGREE_REMOTE_BYTES / (4 * most * (uint64_t)team->size) & ~7ull;
-    room   = room > AGREE_ROWS_BYTES ? room - AGREE_ROWS_BYTES : 0;
-    remote = remote < room ? remote : room;
+    leader   = message_bytes / (most * most) & ~7ull;
+    remote   = team->context->topo_params.access == MPATH_REACH_AFFINE ? message_bytes / most & ~7ull : leader;
+    capacity = AGREE_REMOTE_BYTES / (4 * most * (uint64_t)team->size) & ~7ull;
+    capacity = capacity > AGREE_ROWS_BYTES ? capacity - AGREE_ROWS_BYTES : 0;
+    remote   = remote < capacity ? remote : capacity;
     limits->remote_bytes = remote < limits->local_bytes ? remote : limits->local_bytes;
     limits->leader_bytes = leader < limits->remote_bytes ? leader : limits->remote_bytes;
 }
@@ -125,25 +125,25 @@ static void layout_try(const mpath_team_t *team, uint64_t local_bytes, uint64_t 
 #define OUTBOX_ROWS 2 /* rows of small pairs that a new outbox holds: two calls of one team */
 #define OUTBOX_PAGE 4096u
 
-static uint64_t outbox_new_bytes(const mpath_settings_t *settings, const mpath_agree_room_t *room)
+static uint64_t outbox_new_bytes(const mpath_settings_t *settings, const mpath_agree_memory_t *memory)
 {
-    uint64_t bytes = OUTBOX_ROWS * room->processes * mpath_agree_stride(settings->small_bytes);
+    uint64_t bytes = OUTBOX_ROWS * memory->processes * mpath_agree_stride(settings->small_bytes);
 
-    bytes = bytes < room->bytes / 2 ? bytes : room->bytes / 2;
-    return (bytes + (bytes < room->bytes / 4 ? OUTBOX_PAGE - 1 : 0)) / OUTBOX_PAGE * OUTBOX_PAGE;
+    bytes = bytes < memory->bytes / 2 ? bytes : memory->bytes / 2;
+    return (bytes + (bytes < memory->bytes / 4 ? OUTBOX_PAGE - 1 : 0)) / OUTBOX_PAGE * OUTBOX_PAGE;
 }
 
-mpath_status_t mpath_agree_layout(const mpath_team_t *team, const mpath_agree_room_t *room,
+mpath_status_t mpath_agree_layout(const mpath_team_t *team, const mpath_agree_memory_t *memory,
                                   mpath_agree_layout_t *layout)
 {
     const mpath_settings_t *settings = &team->context->settings;
     uint64_t block = AGREE_BLOCKS_BYTES / (uint64_t)team->size & ~7ull, local, shared, all, most = 1;
-    uint64_t fresh = outbox_new_bytes(settings, room), outbox = room->outbox_bytes, room_bytes = room->bytes;
+    uint64_t fresh = outbox_new_bytes(settings, memory), outbox = memory->outbox_bytes, capacity_bytes = memory->bytes;
     int least, fits;
 
-    if (room->needs_outbox) {
+    if (memory->needs_outbox) {
         outbox = fresh < outbox ? fresh : outbox;
-        room_bytes -= fresh;
+        capacity_bytes -= fresh;
     }
     for (int node = 0; node < team->num_nodes; node++) {
         most = (uint64_t)team->num_on[node] > most ? (uint64_t)team->num_on[node] : most;
@@ -161,7 +161,7 @@ mpath_status_t mpath_agree_layout(const mpath_team_t *team, const mpath_agree_ro
         /* More than the least may take half of the shared memory, and a quarter of the rank's. */
         least = layout->block_bytes == AGREE_MIN_BLOCK;
         fits  = all <= settings->memory_bytes / 4;
-        if ((shared <= room_bytes / 2 && fits) || (least && (local == 0 || (local > inside && fits)))) {
+        if ((shared <= capacity_bytes / 2 && fits) || (least && (local == 0 || (local > inside && fits)))) {
             break;
         }
         block = layout->block_bytes / 2 & ~7ull;
@@ -177,13 +177,13 @@ mpath_status_t mpath_agree_layout(const mpath_team_t *team, const mpath_agree_ro
             team->oob.name, team->size, (unsigned long long)all, (unsigned long long)settings->memory_bytes);
         return MPATH_DECLINED;
     }
-    if (shared > room->bytes) {
+    if (shared > memory->bytes) {
         mpath_warn_by(
             team->rank == 0,
             "%s: to agree about sizes each of %d ranks needs %llu bytes of shared memory, and %llu are left of "
             "what the communicators of a node may take (node_memory_bytes, a quarter of /dev/shm); the previous "
             "functions serve the communicator",
-            team->oob.name, team->size, (unsigned long long)shared, (unsigned long long)room->bytes);
+            team->oob.name, team->size, (unsigned long long)shared, (unsigned long long)memory->bytes);
         return MPATH_DECLINED;
     }
     layout_place_all(team, team->num_local, layout);
@@ -272,14 +272,15 @@ static mpath_status_t agree_join_outboxes(mpath_team_t *team)
 
 static size_t gathered_bytes(const mpath_team_t *team)
 {
-    return team->local_rank == 0 ? mpath_agree_gathered_room(team) : 0;
+    return team->local_rank == 0 ? mpath_agree_gathered_bytes(team) : 0;
 }
 
 mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t *layout, void *region)
 {
-    const mpath_channel_rooms_t rooms = {.nodes = mpath_agree_message_room, .own = mpath_agree_own_room};
-    size_t size                       = (size_t)team->size;
-    mpath_agree_state_t *state        = calloc(1, sizeof(*state));
+    const mpath_channel_capacities_t capacities = {.nodes = mpath_agree_message_max_bytes,
+                                                   .own   = mpath_agree_own_max_bytes};
+    size_t size                                 = (size_t)team->size;
+    mpath_agree_state_t *state                  = calloc(1, sizeof(*state));
     mpath_status_t status;
 
     if (state == NULL) {
@@ -308,7 +309,7 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
     agree_index(team, state);
     status = agree_join_outboxes(team);
     if (status == MPATH_OK) {
-        status = mpath_channels_create(team, &rooms);
+        status = mpath_channels_create(team, &capacities);
     }
     if (status != MPATH_OK) {
         mpath_agree_destroy(team);
@@ -724,7 +725,7 @@ typedef struct local_row {
     uint32_t stride;
 } local_row_t;
 
-/* Zero: they do not fit in the segment, and the outbox has no room. */
+/* Zero: they do not fit in the segment, and the outbox has no block free. */
 static int local_row_find(const mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                           local_row_t *row)
 {
@@ -1305,21 +1306,21 @@ static void gather_take_met(const mpath_team_t *team, size_t bytes, char *all, s
     }
 }
 
-/* The same bytes for everybody, as many at a time as there is room for. */
+/* The same bytes for everybody, as many at a time as a block holds. */
 static mpath_status_t gather_blocks(mpath_team_t *team, uint32_t operation, const void *mine, size_t bytes, void *all)
 {
-    size_t room           = team->agree->layout.block_bytes;
+    size_t capacity       = team->agree->layout.block_bytes;
     mpath_status_t status = mpath_team_status(team);
     uint32_t flags;
 
     team->agree->all_here = 1;
-    for (size_t done = 0, piece; done < bytes && status == MPATH_OK; done += piece) {
-        piece  = bytes - done < room ? bytes - done : room;
-        status = gather_round(team, operation, 0, (const char *)mine + done, piece, &flags);
+    for (size_t done = 0, block; done < bytes && status == MPATH_OK; done += block) {
+        block  = bytes - done < capacity ? bytes - done : capacity;
+        status = gather_round(team, operation, 0, (const char *)mine + done, block, &flags);
         if (status == MPATH_OK && operation == AGREE_MET) {
-            gather_take_met(team, piece, all, bytes, done);
+            gather_take_met(team, block, all, bytes, done);
         } else if (status == MPATH_OK) {
-            gather_take(team, piece, all, bytes, done);
+            gather_take(team, block, all, bytes, done);
         }
     }
     team->agree->all_here = 0;

@@ -68,20 +68,20 @@ static mpath_channel_t *channel_of(const mpath_team_t *team, int node)
     return &team->channels->list[team->channels->of_node[node]];
 }
 
-static size_t block_room(const mpath_team_t *team, int node, size_t bytes)
+static size_t node_block_bytes(const mpath_team_t *team, int node, size_t bytes)
 {
     return sizeof(mpath_agree_record_t) + (size_t)team->num_on[node] * bytes;
 }
 
 /* Of `count` nodes. */
-static size_t blocks_room(const mpath_team_t *team, int first, int count, size_t bytes)
+static size_t node_blocks_bytes(const mpath_team_t *team, int first, int count, size_t bytes)
 {
-    size_t room = 0;
+    size_t sum = 0;
 
     for (int i = 0; i < count; i++) {
-        room += block_room(team, (first + i) % team->num_nodes, bytes);
+        sum += node_block_bytes(team, (first + i) % team->num_nodes, bytes);
     }
-    return room;
+    return sum;
 }
 
 static int rounds_of(int num_nodes)
@@ -128,30 +128,30 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-size_t mpath_agree_message_room(const mpath_team_t *team, int from, int to)
+size_t mpath_agree_message_max_bytes(const mpath_team_t *team, int from, int to)
 {
     size_t bytes = team->agree->layout.block_bytes,
-           data  = mpath_agree_data_room(team, team->num_on[from], team->num_on[to]), room;
+           data  = mpath_agree_data_max_bytes(team, team->num_on[from], team->num_on[to]), most;
 
     if (nodes_are_few(team)) {
-        room = larger(sizeof(mpath_agree_record_t) + data, block_room(team, from, bytes));
+        most = larger(sizeof(mpath_agree_record_t) + data, node_block_bytes(team, from, bytes));
     } else {
-        room = larger(larger(2 * sizeof(mpath_agree_record_t), data), block_room(team, from, bytes));
+        most = larger(larger(2 * sizeof(mpath_agree_record_t), data), node_block_bytes(team, from, bytes));
         for (int have = 1; have < team->num_nodes; have *= 2) {
             int count = have < team->num_nodes - have ? have : team->num_nodes - have;
 
             if ((from - to + team->num_nodes) % team->num_nodes == have) {
-                room = larger(room, blocks_room(team, from, count, bytes));
+                most = larger(most, node_blocks_bytes(team, from, count, bytes));
             }
         }
     }
-    room = larger(room, mpath_agree_said_room(nodes_are_few(team) ? team->num_nodes : 1));
-    return sizeof(mpath_message_t) + larger(room, sizeof(unsigned) * (size_t)team->num_on[from]);
+    most = larger(most, mpath_agree_said_bytes(nodes_are_few(team) ? team->num_nodes : 1));
+    return sizeof(mpath_message_t) + larger(most, sizeof(unsigned) * (size_t)team->num_on[from]);
 }
 
-size_t mpath_agree_gathered_room(const mpath_team_t *team)
+size_t mpath_agree_gathered_bytes(const mpath_team_t *team)
 {
-    return nodes_are_few(team) ? 0 : blocks_room(team, 0, team->num_nodes, team->agree->layout.block_bytes);
+    return nodes_are_few(team) ? 0 : node_blocks_bytes(team, 0, team->num_nodes, team->agree->layout.block_bytes);
 }
 
 static mpath_status_t message_fail(mpath_team_t *team, const mpath_channel_t *channel, const char *what,
@@ -319,7 +319,7 @@ static size_t block_pack(const mpath_team_t *team, size_t bytes, const mpath_agr
     for (int i = 0; i < team->num_local; i++) {
         memcpy(out + (size_t)i * bytes, blocks + (size_t)team->local[i] * bytes, bytes);
     }
-    return block_room(team, team->node, bytes);
+    return node_block_bytes(team, team->node, bytes);
 }
 
 static mpath_status_t direct_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
@@ -509,7 +509,7 @@ static mpath_status_t gather_round(mpath_team_t *team, const mpath_call_t *call,
                                    int have, int round, size_t bytes, mpath_agree_wait_t *wait)
 {
     int count = have < team->num_nodes - have ? have : team->num_nodes - have, from = node_at(team, have);
-    size_t out = blocks_room(team, team->node, count, bytes), in = blocks_room(team, from, count, bytes);
+    size_t out = node_blocks_bytes(team, team->node, count, bytes), in = node_blocks_bytes(team, from, count, bytes);
     char *blocks             = team->agree->gathered;
     mpath_channel_t *channel = channel_of(team, from);
     mpath_status_t status;
@@ -525,7 +525,7 @@ static mpath_status_t gather_round(mpath_team_t *team, const mpath_call_t *call,
     if (channel->in_bytes != sizeof(mpath_message_t) + in) {
         return message_fail(team, channel, "it is of another length", MPATH_ERR_INTERNAL);
     }
-    memcpy(blocks + blocks_room(team, team->node, have, bytes), channel->in + sizeof(mpath_message_t), in);
+    memcpy(blocks + node_blocks_bytes(team, team->node, have, bytes), channel->in + sizeof(mpath_message_t), in);
     for (int i = 0; i < count; i++) {
         node_came(team, node_at(team, have + i));
     }
@@ -579,8 +579,8 @@ mpath_status_t mpath_agree_nodes_gather(mpath_team_t *team, const mpath_call_t *
             at += bytes;
         }
     }
-    mpath_reserve_clear(team->agree->gathered, mpath_agree_gathered_room(team)); /* gathers are seldom */
-    mpath_reserve_clear(team->channels->out, team->channels->out_room);
+    mpath_reserve_clear(team->agree->gathered, mpath_agree_gathered_bytes(team)); /* gathers are seldom */
+    mpath_reserve_clear(team->channels->out, team->channels->out_capacity);
     return status;
 }
 
@@ -612,7 +612,7 @@ mpath_status_t mpath_agree_nodes_gather_met(mpath_team_t *team, const mpath_call
             block_used(team, channel, wait);
         }
     }
-    mpath_reserve_clear(team->channels->out, team->channels->out_room);
+    mpath_reserve_clear(team->channels->out, team->channels->out_capacity);
     return status;
 }
 

@@ -143,7 +143,7 @@ typedef struct mpath_agree_offsets {
 
 typedef struct mpath_agree_layout {
     mpath_agree_limits_t limits;
-    uint64_t local_capacity, remote_capacity; /* room for a small pair; multiples of 8 */
+    uint64_t local_capacity, remote_capacity; /* of a small pair; multiples of 8 */
     uint64_t block_bytes;                     /* of a rank in a gather; a multiple of 8, at least 64 */
     mpath_agree_offsets_t halves[2];
     size_t left, beats;  /* offsets */
@@ -216,18 +216,18 @@ static inline void mpath_agree_wait_init(mpath_agree_wait_t *wait)
 }
 
 /* Shared memory that the ranks have for it; the same on all. */
-typedef struct mpath_agree_room {
+typedef struct mpath_agree_memory {
     uint64_t bytes;        /* that each may still take */
     uint64_t outbox_bytes; /* the smallest outbox there is; UINT64_MAX: there is none */
     int needs_outbox;      /* some rank with node mates has none */
     uint64_t processes;    /* of the job, on the node that has most */
-} mpath_agree_room_t;
+} mpath_agree_memory_t;
 
 /*
  * Limits (the same on all ranks) and the layout on this node. MPATH_DECLINED, on all ranks, when the least that it needs
- * is more than memory_bytes allows, or than there is room.
+ * is more than memory_bytes allows, or than there is shared memory left.
  */
-mpath_status_t mpath_agree_layout(const mpath_team_t *team, const mpath_agree_room_t *room,
+mpath_status_t mpath_agree_layout(const mpath_team_t *team, const mpath_agree_memory_t *memory,
                                   mpath_agree_layout_t *layout);
 /* `region` is zeroed, 64-byte aligned. Makes the channels, too, but does not start them. */
 mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t *layout, void *region);
@@ -250,15 +250,15 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
  */
 
 /* The largest message from one node's leader to another's. */
-size_t mpath_agree_message_room(const mpath_team_t *team, int from, int to);
+size_t mpath_agree_message_max_bytes(const mpath_team_t *team, int from, int to);
 /* What all nodes may say at once: mpath_team_gather_few(). */
-static inline size_t mpath_agree_said_room(int num_nodes)
+static inline size_t mpath_agree_said_bytes(int num_nodes)
 {
     return sizeof(mpath_team_few_t) + (size_t)num_nodes * MPATH_TEAM_ENTRY_BYTES;
 }
 
-/* Room for what a leader of so many nodes gathers; 0: it needs none. */
-size_t mpath_agree_gathered_room(const mpath_team_t *team);
+/* Of what a leader of so many nodes gathers; 0: it needs no memory for it. */
+size_t mpath_agree_gathered_bytes(const mpath_team_t *team);
 /* *record: in: what this node says; out: what all say. Sends this node's small data, too. */
 mpath_status_t mpath_agree_nodes_exchange(mpath_team_t *team, const mpath_call_t *call,
                                           const mpath_agree_limits_t *limits, mpath_agree_record_t *record,
@@ -295,7 +295,7 @@ mpath_status_t mpath_agree_flush(mpath_team_t *team, int needed, mpath_agree_wai
 /* Whether this rank sends its small pairs with `node` by itself. */
 int mpath_agree_sends_own(const mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                           int node);
-size_t mpath_agree_own_room(const mpath_team_t *team, int destinations);
+size_t mpath_agree_own_max_bytes(const mpath_team_t *team, int destinations);
 mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                     mpath_agree_wait_t *wait);
 /* What is sent is what is expected: waits for the messages that this rank takes, and for those with data for it. */
@@ -303,7 +303,7 @@ mpath_status_t mpath_agree_own_await(mpath_team_t *team, const mpath_agree_limit
 
 /* The leader's: writes what this node's ranks have for `node`; the bytes used, 0 where there is nothing. */
 size_t mpath_agree_data_pack(const mpath_team_t *team, int node, char *out);
-size_t mpath_agree_data_room(const mpath_team_t *team, int sources, int destinations);
+size_t mpath_agree_data_max_bytes(const mpath_team_t *team, int sources, int destinations);
 /* Spreads what came from a node over the segment. Zero where its length does not fit its sizes. */
 int mpath_agree_data_unpack(mpath_team_t *team, const mpath_agree_limits_t *limits, int node, const char *in,
                             size_t bytes);

@@ -13,7 +13,7 @@
 
 #define DATA_SIZES(sources, destinations) (((size_t)(sources) * (size_t)(destinations) + 1) * sizeof(uint32_t))
 
-size_t mpath_agree_data_room(const mpath_team_t *team, int sources, int destinations)
+size_t mpath_agree_data_max_bytes(const mpath_team_t *team, int sources, int destinations)
 {
     return DATA_SIZES(sources, destinations) +
            (size_t)sources * (size_t)destinations * team->agree->layout.remote_capacity;
@@ -164,7 +164,7 @@ int mpath_agree_sends_own(const mpath_team_t *team, const mpath_call_t *call, co
     return 0;
 }
 
-size_t mpath_agree_own_room(const mpath_team_t *team, int destinations)
+size_t mpath_agree_own_max_bytes(const mpath_team_t *team, int destinations)
 {
     const mpath_agree_limits_t *limits = &team->agree->layout.limits;
 

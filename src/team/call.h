@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What describes a call, for the rooms that carry it and for those that count it. */
+/* What describes a call, for what carries it and for what counts it. */
 #ifndef MPATH_TEAM_CALL_H
 #define MPATH_TEAM_CALL_H
 

@@ -55,7 +55,7 @@ typedef struct mpath_channel {
     int peer; /* rank */
     mpath_oob_request_t receive;
     char *in;
-    size_t in_room, in_bytes; /* in_room 0: nothing comes */
+    size_t in_capacity, in_bytes; /* capacity 0: nothing comes */
     int node;
     int leads;      /* between leaders */
     int brings_own; /* the peer's own data comes here */
@@ -77,7 +77,7 @@ struct mpath_channels {
     int *of_node; /* node -> its leader's, an index in the list; NULL where this rank leads none */
     char *in;     /* of all channels */
     char *out;    /* where messages are written: whoever sends one has a copy taken */
-    size_t in_bytes, out_room;
+    size_t in_bytes, out_capacity;
     mpath_message_t notice;
     int num_notices;
     int has_told;                 /* mpath_team_tell() has waited for them, once */
@@ -85,13 +85,13 @@ struct mpath_channels {
 };
 
 /* Largest messages, in bytes. */
-typedef struct mpath_channel_rooms {
+typedef struct mpath_channel_capacities {
     size_t (*nodes)(const mpath_team_t *team, int from, int to); /* between leaders */
     size_t (*own)(const mpath_team_t *team, int destinations);   /* 0: ranks send none of their own */
-} mpath_channel_rooms_t;
+} mpath_channel_capacities_t;
 
 /* Makes this rank's channels, without posting anything. Leaves team->channels NULL where the rank has none. */
-mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms);
+mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_capacities_t *capacities);
 /*
  * Posts the receives: after the last other use of the control plane between the ranks of the team. Errors are left in
  * the channels: the others have the team already, and learn of it in the first call.

@@ -33,7 +33,7 @@ typedef struct mpath_oob {
      * begun; an empty message, or the few bytes of a verdict, may still go.
      */
     mpath_status_t (*isend)(void *context, int to, const void *data, size_t bytes, mpath_oob_request_t *request);
-    /* `bytes` is the room; a longer message is MPATH_ERR_TRUNCATED at test(). */
+    /* `bytes` is the capacity; a longer message is MPATH_ERR_TRUNCATED at test(). */
     mpath_status_t (*irecv)(void *context, int from, void *data, size_t bytes, mpath_oob_request_t *request);
     /* MPATH_OK when finished (then *bytes_p, unless NULL, is the length of a received message), MPATH_INPROGRESS, or
      * an error. */

@@ -110,7 +110,7 @@ static void outbox_reclaim(mpath_outbox_t *outbox)
 }
 
 /*
- * Puts the block where there is room for it: those of one half as near as can be to the beginning, those of the other to the
+ * Puts the block where it fits: those of one half as near as can be to the beginning, those of the other to the
  * end. So two blocks of half the outbox fit, whatever sizes were there before, and one beside another team's last one.
  */
 static int outbox_place(mpath_outbox_t *outbox, mpath_outbox_block_t *block, size_t bytes, int at_end)

@@ -3,7 +3,7 @@
  * Outbox: memory of this process, shared with its node, in which it leaves the small data of an agreement for its node
  * mates, who copy it from there. All teams of the process share it: each takes a block for each half of its cells
  * (team/agree_private.h) when it has data that does not fit in its own segment, and keeps it for its next calls until another
- * team needs room.
+ * team needs memory.
  *
  * A block may be used anew when all mates have left the call that it was written in: they note that in the team's segment
  * (mpath_outbox_left_t), which therefore stays mapped as long as a block of a team that has ended is still read.
@@ -66,7 +66,7 @@ mpath_status_t mpath_outbox_join(mpath_outbox_t *outbox, size_t bytes, mpath_out
 void mpath_outbox_leave(mpath_outbox_t *outbox, mpath_outbox_share_t *share, mpath_segment_t *segment);
 
 /*
- * The block of a half, of `bytes` bytes at least, for a call, and its offset. NULL: there is no room, since mates of this
+ * The block of a half, of `bytes` bytes at least, for a call, and its offset. NULL: no block is free, since mates of this
  * process have not left calls of other teams for some time.
  */
 void *mpath_outbox_take(mpath_outbox_t *outbox, mpath_outbox_share_t *share, int half, size_t bytes, uint32_t call,

@@ -46,7 +46,7 @@ static size_t align_line(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
-static uint64_t room_of(uint64_t node_bytes, uint64_t held_bytes, uint64_t num_processes, int num_local)
+static uint64_t shared_capacity_of(uint64_t node_bytes, uint64_t held_bytes, uint64_t num_processes, int num_local)
 {
     uint64_t part = node_bytes / (num_processes > (uint64_t)num_local ? num_processes : (uint64_t)num_local);
 
@@ -54,14 +54,14 @@ static uint64_t room_of(uint64_t node_bytes, uint64_t held_bytes, uint64_t num_p
 }
 
 /* Shared memory that this rank may still take, as one of its node's processes. */
-static uint64_t team_node_room(const mpath_team_t *team)
+static uint64_t team_node_capacity(const mpath_team_t *team)
 {
     uint64_t held, bytes = mpath_context_shared_memory(team->context, &held);
 
-    return room_of(bytes, held, (uint64_t)team->context->num_processes, team->num_local);
+    return shared_capacity_of(bytes, held, (uint64_t)team->context->num_processes, team->num_local);
 }
 
-/* A table that had room for all ranks. */
+/* A table whose capacity was all ranks. */
 static void team_nodes_fit(int **table, int count)
 {
     int *fitting = realloc(*table, (size_t)count * sizeof(**table));
@@ -70,9 +70,9 @@ static void team_nodes_fit(int **table, int count)
 }
 
 /* Numbers the nodes and their ranks, and says what shared memory there is. */
-static void team_nodes_assign(mpath_team_t *team, const team_record_t *records, mpath_agree_room_t *all)
+static void team_nodes_assign(mpath_team_t *team, const team_record_t *records, mpath_agree_memory_t *all)
 {
-    *all = (mpath_agree_room_t){.bytes = UINT64_MAX, .outbox_bytes = UINT64_MAX, .processes = 1};
+    *all = (mpath_agree_memory_t){.bytes = UINT64_MAX, .outbox_bytes = UINT64_MAX, .processes = 1};
 
     for (int rank = 0; rank < team->size; rank++) {
         int node = 0;
@@ -89,9 +89,10 @@ static void team_nodes_assign(mpath_team_t *team, const team_record_t *records, 
     for (int rank = 0; rank < team->size; rank++) {
         const team_record_t *record = &records[rank];
         int on_node                 = team->num_on[team->node_of[rank]];
-        uint64_t room = room_of(record->shared_memory_bytes, record->held_bytes, record->num_processes, on_node);
+        uint64_t capacity = shared_capacity_of(record->shared_memory_bytes, record->held_bytes, record->num_processes,
+                                               on_node);
 
-        all->bytes     = room < all->bytes ? room : all->bytes;
+        all->bytes     = capacity < all->bytes ? capacity : all->bytes;
         all->processes = (uint64_t)on_node > all->processes ? (uint64_t)on_node : all->processes;
         all->processes = record->num_processes > all->processes ? record->num_processes : all->processes;
         if (record->outbox_bytes > 0) {
@@ -525,7 +526,7 @@ static int team_most_nics(const mpath_team_t *team, const team_record_t *records
 }
 
 /* Round 2. */
-static mpath_status_t team_meet(mpath_team_t *team, mpath_agree_room_t *room, int *num_nics_p)
+static mpath_status_t team_meet(mpath_team_t *team, mpath_agree_memory_t *memory, int *num_nics_p)
 {
     team_record_t mine, *all = malloc((size_t)team->size * sizeof(*all));
     mpath_status_t status;
@@ -537,7 +538,7 @@ static mpath_status_t team_meet(mpath_team_t *team, mpath_agree_room_t *room, in
     }
     if (status == MPATH_OK) {
         team->id = all[0].team_id;
-        team_nodes_assign(team, all, room);
+        team_nodes_assign(team, all, memory);
         *num_nics_p = team_most_nics(team, all);
     }
     free(all);
@@ -742,7 +743,7 @@ mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oo
 {
     int num_nics = 0;
     mpath_agree_layout_t layout;
-    mpath_agree_room_t room;
+    mpath_agree_memory_t memory;
     mpath_team_t *team = NULL;
     mpath_status_t status;
 
@@ -758,10 +759,10 @@ mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oo
         status = team_check_build(team);
     }
     if (status == MPATH_OK) {
-        status = team_meet(team, &room, &num_nics);
+        status = team_meet(team, &memory, &num_nics);
     }
     if (status == MPATH_OK) {
-        status = mpath_agree_layout(team, &room, &layout);
+        status = mpath_agree_layout(team, &memory, &layout);
     }
     if (status == MPATH_OK) {
         status = team_build(team, &layout, num_nics);
@@ -812,21 +813,21 @@ void mpath_team_destroy(mpath_team_t *team)
 #define SHARED_EASY_BYTES (16u << 20)
 #define SHARED_LEAST_BYTES (12u << 20)
 
-static uint64_t team_shared_room(const mpath_team_t *team, int all)
+static uint64_t team_shared_capacity(const mpath_team_t *team, int all)
 {
-    uint64_t room = team_node_room(team), processes = (uint64_t)team->context->num_processes, held, whole;
+    uint64_t capacity = team_node_capacity(team), processes = (uint64_t)team->context->num_processes, held, whole;
 
     processes = processes > (uint64_t)team->num_local ? processes : (uint64_t)team->num_local;
     mpath_segment_held(&held, &whole);
     if (held > SHARED_EASY_BYTES / processes) {
         uint64_t left = SHARED_BYTES / processes > held ? SHARED_BYTES / processes - held : 0, least;
 
-        left  = all ? 2 * left : left;
-        least = 2 * (SHARED_LEAST_BYTES / processes);
-        left  = left > least ? left : least;
-        room  = left < room ? left : room;
+        left     = all ? 2 * left : left;
+        least    = 2 * (SHARED_LEAST_BYTES / processes);
+        left     = left > least ? left : least;
+        capacity = left < capacity ? left : capacity;
     }
-    return room;
+    return capacity;
 }
 
 /* All ranks of a node say the same. */
@@ -931,11 +932,11 @@ mpath_status_t mpath_team_most_failed(uint64_t number, int *rank_p)
     return (mpath_status_t) - (int)(uint32_t)number;
 }
 
-mpath_status_t mpath_team_room(mpath_team_t *team, int all_of_it, uint64_t *room_bytes_p)
+mpath_status_t mpath_team_shared_capacity(mpath_team_t *team, int all_of_it, uint64_t *capacity_bytes_p)
 {
-    uint64_t most[MPATH_TEAM_NUMBERS] = {UINT64_MAX - team_shared_room(team, all_of_it)};
+    uint64_t most[MPATH_TEAM_NUMBERS] = {UINT64_MAX - team_shared_capacity(team, all_of_it)};
     mpath_status_t status             = mpath_team_most(team, most);
 
-    *room_bytes_p = UINT64_MAX - most[0];
+    *capacity_bytes_p = UINT64_MAX - most[0];
     return status;
 }

@@ -49,8 +49,8 @@ int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank)
     return rank_on(team, node, local_rank % team->num_on[node]);
 }
 
-/* The channel with a rank, made when it is new, with at least this room. */
-static mpath_channel_t *channel_with(mpath_team_t *team, int peer, size_t in_room, size_t out_room)
+/* The channel with a rank, made when it is new, with at least these capacities. */
+static mpath_channel_t *channel_with(mpath_team_t *team, int peer, size_t in_capacity, size_t out_capacity)
 {
     mpath_channels_t *channels = team->channels;
     int leads = channels->of_node != NULL && team->leaders[team->node_of[peer]] == peer, i = channels->count;
@@ -71,49 +71,50 @@ static mpath_channel_t *channel_with(mpath_team_t *team, int peer, size_t in_roo
             channels->of_node[channel->node] = i;
         }
     }
-    channel->in_room   = channel->in_room > in_room ? channel->in_room : in_room;
-    channels->out_room = channels->out_room > out_room ? channels->out_room : out_room;
+    channel->in_capacity   = channel->in_capacity > in_capacity ? channel->in_capacity : in_capacity;
+    channels->out_capacity = channels->out_capacity > out_capacity ? channels->out_capacity : out_capacity;
     return channel;
 }
 
 /* The leaders carry the data of a leader together with that of others. */
-static void add_own_channels(mpath_team_t *team, const mpath_channel_rooms_t *rooms, int node)
+static void add_own_channels(mpath_team_t *team, const mpath_channel_capacities_t *capacities, int node)
 {
-    size_t out_room = rooms->own(team, team->num_on[node]), in_room = rooms->own(team, team->num_local);
+    size_t out_capacity = capacities->own(team, team->num_on[node]),
+           in_capacity  = capacities->own(team, team->num_local);
 
-    if (out_room > 0 && team->local_rank > 0) {
-        channel_with(team, mpath_channel_taker(team, node, team->local_rank), 0, out_room)->takes_own = 1;
+    if (out_capacity > 0 && team->local_rank > 0) {
+        channel_with(team, mpath_channel_taker(team, node, team->local_rank), 0, out_capacity)->takes_own = 1;
     }
-    for (int from = team->local_rank; in_room > 0 && from < team->num_on[node]; from += team->num_local) {
+    for (int from = team->local_rank; in_capacity > 0 && from < team->num_on[node]; from += team->num_local) {
         if (from > 0) {
-            channel_with(team, rank_on(team, node, from), in_room, 0)->brings_own = 1;
+            channel_with(team, rank_on(team, node, from), in_capacity, 0)->brings_own = 1;
         }
     }
 }
 
-static void add_channels(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
+static void add_channels(mpath_team_t *team, const mpath_channel_capacities_t *capacities)
 {
     for (int node = 0; node < team->num_nodes; node++) {
         if (node == team->node) {
             continue;
         }
         if (team->local_rank == 0) {
-            channel_with(team, team->leaders[node], rooms->nodes(team, node, team->node),
-                         rooms->nodes(team, team->node, node))
+            channel_with(team, team->leaders[node], capacities->nodes(team, node, team->node),
+                         capacities->nodes(team, team->node, node))
                 ->leads = 1;
         }
         /* The deputy's notices. */
         if (team->num_on[node] > 1 && notice_target(team->num_local, 1) == team->local_rank) {
             channel_with(team, rank_on(team, node, 1), sizeof(mpath_message_t), 0);
         }
-        add_own_channels(team, rooms, node);
+        add_own_channels(team, capacities, node);
     }
 }
 
 /* At least what this rank needs: a leader, a deputy and a taker on every other node, and those whose taker it is. */
-static size_t max_channels(const mpath_team_t *team, const mpath_channel_rooms_t *rooms)
+static size_t max_channels(const mpath_team_t *team, const mpath_channel_capacities_t *capacities)
 {
-    int has_own = rooms->own(team, 1) > 0, count = 0;
+    int has_own = capacities->own(team, 1) > 0, count = 0;
 
     for (int node = 0; node < team->num_nodes; node++) {
         if (node == team->node) {
@@ -134,9 +135,9 @@ static void place_messages(mpath_channels_t *channels, char *at, size_t *bytes_p
         for (int i = 0; i < channels->count; i++) {
             mpath_channel_t *channel = &channels->list[i];
 
-            if ((channel->in_room <= page) == small) {
+            if ((channel->in_capacity <= page) == small) {
                 channel->in = at != NULL ? at + bytes : NULL;
-                bytes += small ? (channel->in_room + 7) & ~(size_t)7 : mpath_reserve_pages(channel->in_room);
+                bytes += small ? (channel->in_capacity + 7) & ~(size_t)7 : mpath_reserve_pages(channel->in_capacity);
             }
         }
     }
@@ -148,7 +149,7 @@ static mpath_status_t allocate_messages(mpath_channels_t *channels)
 {
     place_messages(channels, NULL, &channels->in_bytes);
     channels->in  = mpath_reserve(channels->in_bytes);
-    channels->out = mpath_reserve(channels->out_room);
+    channels->out = mpath_reserve(channels->out_capacity);
     if (channels->in == NULL || channels->out == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
@@ -158,17 +159,17 @@ static mpath_status_t allocate_messages(mpath_channels_t *channels)
 
 void mpath_channel_forget(mpath_channel_t *channel)
 {
-    if (channel->in_room > mpath_reserve_pages(1)) {
-        mpath_reserve_clear(channel->in, mpath_reserve_pages(channel->in_room));
+    if (channel->in_capacity > mpath_reserve_pages(1)) {
+        mpath_reserve_clear(channel->in, mpath_reserve_pages(channel->in_capacity));
     }
 }
 
-mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
+mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_capacities_t *capacities)
 {
     size_t others = (size_t)team->num_nodes - 1, most;
     mpath_channels_t *channels;
 
-    if (others == 0 || (team->local_rank > 1 && rooms->own(team, 1) == 0)) {
+    if (others == 0 || (team->local_rank > 1 && capacities->own(team, 1) == 0)) {
         return MPATH_OK;
     }
     channels = calloc(1, sizeof(*channels));
@@ -176,7 +177,7 @@ mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_roo
         goto err_no_memory;
     }
     team->channels    = channels;
-    most              = max_channels(team, rooms);
+    most              = max_channels(team, capacities);
     channels->list    = calloc(most + 1, sizeof(*channels->list)); /* a rank may have none: calloc(0) may be NULL */
     channels->sending = calloc(most + 1, sizeof(*channels->sending));
     channels->notices = calloc(others, sizeof(*channels->notices));
@@ -192,7 +193,7 @@ mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_roo
             channels->of_node[node] = -1;
         }
     }
-    add_channels(team, rooms);
+    add_channels(team, capacities);
     if (allocate_messages(channels) != MPATH_OK) {
         goto err_destroy;
     }
@@ -209,7 +210,7 @@ err_no_memory:
 mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel)
 {
     channel->state  = MPATH_CHANNEL_POSTED;
-    channel->status = team->oob.irecv(team->oob.context, channel->peer, channel->in, channel->in_room,
+    channel->status = team->oob.irecv(team->oob.context, channel->peer, channel->in, channel->in_capacity,
                                       &channel->receive);
     if (channel->status != MPATH_OK) {
         channel->state = MPATH_CHANNEL_FAILED;
@@ -220,7 +221,7 @@ mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel)
 void mpath_channels_start(mpath_team_t *team)
 {
     for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
-        if (team->channels->list[i].in_room > 0) {
+        if (team->channels->list[i].in_capacity > 0) {
             (void)mpath_channel_post(team, &team->channels->list[i]);
         }
     }
@@ -252,7 +253,7 @@ void mpath_channels_destroy(mpath_team_t *team)
     free(channels->sending);
     free(channels->of_node);
     mpath_unreserve(channels->in, channels->in_bytes);
-    mpath_unreserve(channels->out, channels->out_room);
+    mpath_unreserve(channels->out, channels->out_capacity);
     free(channels->notices);
     free(channels);
     team->channels = NULL;
@@ -260,7 +261,7 @@ void mpath_channels_destroy(mpath_team_t *team)
 
 static uint64_t channels_memory_bytes(const mpath_team_t *team)
 {
-    return team->channels != NULL ? team->channels->out_room + team->channels->in_bytes : 0;
+    return team->channels != NULL ? team->channels->out_capacity + team->channels->in_bytes : 0;
 }
 
 /* A message is there: 1 when it stays for the agreement, or the status of the team that a notice has broken. */
@@ -303,7 +304,7 @@ int mpath_channel_test(mpath_team_t *team, mpath_channel_t *channel)
     size_t bytes = 0;
     mpath_status_t status;
 
-    if (channel->in_room == 0 || channel->state != MPATH_CHANNEL_POSTED) {
+    if (channel->in_capacity == 0 || channel->state != MPATH_CHANNEL_POSTED) {
         return 0;
     }
     status = team->oob.test(team->oob.context, &channel->receive, &bytes);

@@ -156,7 +156,7 @@ typedef struct mpath_team_few {
     size_t entry_bytes;                /* the same on all ranks */
     size_t
         num_entries; /* in: 0 or 1, with the number of this node in its first four bytes; out: of all, in any order */
-    char *entries;   /* with room for one of each node */
+    char *entries;   /* capacity: one of each node */
 } mpath_team_few_t;
 
 /* Collective, on several nodes, as above: what a leader sends and gets is a few bytes for each entry, in ceil(log2 N) messages. */
@@ -181,11 +181,11 @@ uint64_t mpath_team_most_fails(const mpath_team_t *team, mpath_status_t status);
 mpath_status_t mpath_team_most_failed(uint64_t number, int *rank_p);
 
 /*
- * Shared memory that every rank may still take, its part of a segment, for what communicators share: *room_bytes_p is the
+ * Shared memory that every rank may still take, its part of a segment, for what communicators share: *capacity_bytes_p is the
  * least of all ranks. Who wants much takes at most half of it, so that there is something for others; of what a node's
  * processes are to share in all, that half is what is left, with `all_of_it`, or half of that. Collective, as above.
  */
-mpath_status_t mpath_team_room(mpath_team_t *team, int all_of_it, uint64_t *room_bytes_p);
+mpath_status_t mpath_team_shared_capacity(mpath_team_t *team, int all_of_it, uint64_t *capacity_bytes_p);
 
 /*
  * mpath_team_allgather() for a few bytes, which have to fit into one agreement, with a mark: who waits for something inside a call

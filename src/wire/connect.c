@@ -331,9 +331,10 @@ static int most_on_node(const mpath_team_t *team)
 
 /*
  * The shape that a queue of this process should have: last ones get half of memory_bytes, those towards relays a quarter,
- * and no more than their part of a node's. `room_bytes` of shared memory are left for it.
+ * and no more than their part of a node's. `capacity_bytes` of shared memory are left for it.
  */
-static void choose_shape(const mpath_team_t *team, mpath_shm_kind_t kind, uint64_t room_bytes, mpath_shm_shape_t *shape)
+static void choose_shape(const mpath_team_t *team, mpath_shm_kind_t kind, uint64_t capacity_bytes,
+                         mpath_shm_shape_t *shape)
 {
     const mpath_settings_t *settings = mpath_team_settings(team);
     uint64_t share = settings->memory_bytes / 2, node_bytes = NODE_LAST_BYTES, chunk_bytes = settings->chunk_bytes;
@@ -346,14 +347,14 @@ static void choose_shape(const mpath_team_t *team, mpath_shm_kind_t kind, uint64
         share = seldom_share(settings, share, &chunk_bytes);
     }
     share = (share < node_bytes / (uint64_t)on_node) ? share : node_bytes / (uint64_t)on_node;
-    mpath_shm_shape_choose(on_node, (share < room_bytes) ? share : room_bytes, chunk_bytes, shape);
+    mpath_shm_shape_choose(on_node, (share < capacity_bytes) ? share : capacity_bytes, chunk_bytes, shape);
 }
 
 /*
  * A queue of this process for the team: one that it has, if the slots are as large as they would be, else a new one, within
  * half of the shared memory that is left; where that is too little, any that it has. MPATH_DECLINED: none.
  */
-static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uint64_t room_bytes)
+static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uint64_t capacity_bytes)
 {
     const mpath_team_t *team = links->team;
     mpath_shm_t *shm         = mpath_team_shm(team);
@@ -364,11 +365,12 @@ static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uin
     if (mpath_shm_port_find(shm, kind, shape.slot_bytes, &links->ports[kind]) == MPATH_OK) {
         return MPATH_OK;
     }
-    choose_shape(team, kind, room_bytes / 2, &shape);
-    if (mpath_shm_port_find(shm, kind, (least > room_bytes) ? 0 : shape.slot_bytes, &links->ports[kind]) == MPATH_OK) {
+    choose_shape(team, kind, capacity_bytes / 2, &shape);
+    if (mpath_shm_port_find(shm, kind, (least > capacity_bytes) ? 0 : shape.slot_bytes, &links->ports[kind]) ==
+        MPATH_OK) {
         return MPATH_OK;
     }
-    if (least > room_bytes) {
+    if (least > capacity_bytes) {
         mpath_log(
             mpath_team_rank(team) == 0         ? MPATH_LOG_WARN
             : mpath_team_local_rank(team) == 0 ? MPATH_LOG_INFO
@@ -376,14 +378,15 @@ static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uin
             "%s: to exchange chunks with others of its node rank %d needs %llu bytes of shared memory, and %llu are left "
             "of what the communicators of a node may take (node_memory_bytes, a quarter of /dev/shm); the previous "
             "functions run",
-            mpath_team_name(team), mpath_team_rank(team), (unsigned long long)least, (unsigned long long)room_bytes);
+            mpath_team_name(team), mpath_team_rank(team), (unsigned long long)least,
+            (unsigned long long)capacity_bytes);
         return MPATH_DECLINED;
     }
     return mpath_shm_port_create(shm, kind, &shape, &links->ports[kind]);
 }
 
 /* The others of the node learn where the queues are with the exchange that follows. */
-static mpath_status_t take_ports(mpath_links_t *links, uint64_t room_bytes, mpath_links_hello_t *hello)
+static mpath_status_t take_ports(mpath_links_t *links, uint64_t capacity_bytes, mpath_links_hello_t *hello)
 {
     const mpath_team_t *team        = links->team;
     mpath_segment_address_t *queues = mpath_team_queues(team, mpath_team_local_rank(team));
@@ -392,7 +395,7 @@ static mpath_status_t take_ports(mpath_links_t *links, uint64_t room_bytes, mpat
 
     memset(queues, 0, MPATH_SHM_KINDS * sizeof(*queues));
     for (int kind = 0; (kind < kinds) && (status == MPATH_OK); kind++) {
-        status = take_port(links, (mpath_shm_kind_t)kind, room_bytes / (uint64_t)kinds);
+        status = take_port(links, (mpath_shm_kind_t)kind, capacity_bytes / (uint64_t)kinds);
         if (status == MPATH_OK) {
             queues[kind] = *mpath_shm_port_address(links->ports[kind]);
         }
@@ -641,7 +644,7 @@ static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mi
     if (status == MPATH_OK) {
         links->addresses = mpath_reserve(links->address_stride * (size_t)mpath_team_size(team));
         if (links->addresses == NULL) {
-            /* Without room for the others' answers this rank cannot even say so. */
+            /* Without memory for the others' answers this rank cannot even say so. */
             mpath_error("no memory for the rail addresses of %d ranks", mpath_team_size(team));
             status = MPATH_ERR_NO_MEMORY;
         }
@@ -967,8 +970,8 @@ static int all_are_near(int num_nodes)
 
 static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach, mpath_links_t **links_p)
 {
-    mpath_links_t *links = links_new(team);
-    uint64_t room_bytes  = 0;
+    mpath_links_t *links    = links_new(team);
+    uint64_t capacity_bytes = 0;
     mpath_links_hello_t mine;
     mpath_status_t status;
 
@@ -976,7 +979,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach
         mpath_error("%s: no memory to set up the movement of data", mpath_team_name(team));
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mpath_team_room(team, 0, &room_bytes);
+    status = mpath_team_shared_capacity(team, 0, &capacity_bytes);
     if (status != MPATH_OK) {
         links_destroy(links);
         return status;
@@ -988,7 +991,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_reach_t reach
     expect_peers(links);
     status = open_rails(links, driven_nics(team), &mine);
     if (status == MPATH_OK) {
-        status = take_ports(links, room_bytes, &mine);
+        status = take_ports(links, capacity_bytes, &mine);
     }
     mine.status = status;
     status      = exchange_hellos(links, &mine);

@@ -16,7 +16,7 @@ static _Thread_local int driven_events;
 
 mpath_status_t mpath_inbox_init(mpath_inbox_t *inbox, mpath_fabric_t *fabric, const int16_t *rails, uint64_t id)
 {
-    *inbox = (mpath_inbox_t){.fabric = fabric, .rails = rails, .id = id, .room = INBOX_START};
+    *inbox = (mpath_inbox_t){.fabric = fabric, .rails = rails, .id = id, .capacity = INBOX_START};
 
     inbox->items = malloc(INBOX_START * sizeof(*inbox->items));
     if (inbox->items == NULL) {
@@ -35,19 +35,19 @@ void mpath_inbox_cleanup(mpath_inbox_t *inbox)
 
 static mpath_status_t inbox_grow(mpath_inbox_t *inbox)
 {
-    size_t room               = 2 * inbox->room, head;
-    mpath_inbox_item_t *items = malloc(room * sizeof(*items));
+    size_t capacity           = 2 * inbox->capacity, head;
+    mpath_inbox_item_t *items = malloc(capacity * sizeof(*items));
 
     if (items == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    head = inbox->room - inbox->first;
+    head = inbox->capacity - inbox->first;
     memcpy(items, inbox->items + inbox->first, head * sizeof(*items));
     memcpy(items + head, inbox->items, inbox->first * sizeof(*items));
     free(inbox->items);
-    inbox->items = items;
-    inbox->room  = room;
-    inbox->first = 0;
+    inbox->items    = items;
+    inbox->capacity = capacity;
+    inbox->first    = 0;
     return MPATH_OK;
 }
 
@@ -58,12 +58,12 @@ static int inbox_push(mpath_inbox_t *inbox, int rail, const mpath_arrival_t *arr
 
     pthread_mutex_lock(&inbox->lock);
     if (!inbox->closed) {
-        if (inbox->count == inbox->room && inbox_grow(inbox) != MPATH_OK) {
+        if (inbox->count == inbox->capacity && inbox_grow(inbox) != MPATH_OK) {
             mpath_error("no memory to queue an arrived chunk; the call fails");
             inbox->status = MPATH_ERR_NO_MEMORY;
         } else {
-            inbox->items[(inbox->first + inbox->count) % inbox->room] = (mpath_inbox_item_t){.rail    = rail,
-                                                                                             .arrival = *arrival};
+            inbox->items[(inbox->first + inbox->count) % inbox->capacity] = (mpath_inbox_item_t){.rail    = rail,
+                                                                                                 .arrival = *arrival};
             __atomic_store_n(&inbox->count, inbox->count + 1, __ATOMIC_RELEASE);
             is_taken = 1;
         }
@@ -83,7 +83,7 @@ static int inbox_pop(mpath_inbox_t *inbox, mpath_inbox_item_t *item_p)
     pthread_mutex_lock(&inbox->lock);
     if (inbox->count > 0) {
         *item_p      = inbox->items[inbox->first];
-        inbox->first = (inbox->first + 1) % inbox->room;
+        inbox->first = (inbox->first + 1) % inbox->capacity;
         __atomic_store_n(&inbox->count, inbox->count - 1, __ATOMIC_RELEASE);
         is_found = 1;
     }

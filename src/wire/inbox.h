@@ -44,7 +44,7 @@ typedef struct mpath_inbox {
 
     pthread_mutex_t lock;      /* of what follows */
     mpath_inbox_item_t *items; /* a ring */
-    size_t room, first;
+    size_t capacity, first;
     size_t count;          /* written under the lock, looked at without */
     int closed;            /* arrivals are ended at once */
     mpath_status_t status; /* not MPATH_OK: an arrival was lost */

@@ -143,7 +143,8 @@ mpath_status_t mpath_wire_take(mpath_wire_t *wire, const mpath_wire_arrival_t *a
         lose_rail(wire, arrival->rail, -1, status);
     }
     if (status == MPATH_NO_RESOURCE) {
-        mpath_error("%s: a lane has no room to take a chunk to its place; the call fails", mpath_team_name(wire->team));
+        mpath_error("%s: a lane has no memory to take a chunk to its place; the call fails",
+                    mpath_team_name(wire->team));
         mpath_wire_drop(wire, arrival);
         status = MPATH_ERR_INTERNAL;
     }
