@@ -353,7 +353,7 @@ static mpath_status_t gpu_coll_order_create(mpath_gpu_coll_t *gpu)
     }
     gpu->engine_fragments = calloc(mpath_order_max_fragments(gpu->order), sizeof(*gpu->engine_fragments));
     if (gpu->engine_fragments == NULL) {
-        mpath_error("no memory for the pieces of device buffers; they go through the host");
+        mpath_error("no memory for the fragments of device buffers; they go through the host");
         return MPATH_ERR_NO_MEMORY;
     }
     return MPATH_OK;

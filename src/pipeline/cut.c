@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How a vector is cut: into segments that hold the same fraction of every node's part, and those into pieces by rail.
+ * How a vector is cut: into segments that hold the same fraction of every node's part, and those into fragments by rail.
  */
 #include "pipeline/pipeline_private.h"
 
@@ -9,9 +9,9 @@
 
 #include <stdlib.h>
 
-#define PIECE_MS 2              /* a rail is busy for so long with its piece of one part */
-#define SEGMENTS_AT_LEAST 8     /* unless pieces get smaller than the minimum: a pipeline has to fill before it flows */
-#define PIECE_MIN_BYTES 8192ull /* of one rail, for one node */
+#define FRAGMENT_MS 2       /* a rail is busy for so long with its fragment of one part */
+#define SEGMENTS_AT_LEAST 8 /* unless fragments get smaller than the minimum: a pipeline has to fill before it flows */
+#define FRAGMENT_MIN_BYTES 8192ull         /* of one rail, for one node */
 #define SLICE_MIN_BYTES 16384ull           /* of one rank, where no byte leaves the node */
 #define SLICE_MIN_GPU_BYTES (128ull << 10) /* of one GPU, for which a start takes as long as so many bytes */
 #define SEGMENT_MAX_BYTES (1ull << 30)
@@ -116,14 +116,14 @@ static uint64_t target_bytes(const mpath_share_t *share, uint64_t total_bytes)
         least = (uint64_t)share->num_local * SLICE_MIN_BYTES;
         most  = SEGMENT_MAX_BYTES;
     } else {
-        least = nodes * (uint64_t)share->num_rails * PIECE_MIN_BYTES;
+        least = nodes * (uint64_t)share->num_rails * FRAGMENT_MIN_BYTES;
         if (share->job->gpus != NULL) {
             uint64_t slices = mpath_share_least_local(share) * SLICE_MIN_GPU_BYTES;
 
             least = (slices > least) ? slices : least;
         }
         for (int rail = 0; rail < share->num_rails; rail++) {
-            most += share->rails[rail].rate_bps / 1000 * PIECE_MS;
+            most += share->rails[rail].rate_bps / 1000 * FRAGMENT_MS;
         }
         most = (most * nodes < SEGMENT_MAX_BYTES) ? most * nodes : SEGMENT_MAX_BYTES;
     }
@@ -140,19 +140,19 @@ static uint64_t grain_of(const mpath_share_job_t *job)
 }
 
 /* The first call in steps. */
-static mpath_status_t pieces_allocate(mpath_share_t *share)
+static mpath_status_t fragments_allocate(mpath_share_t *share)
 {
-    size_t pieces = (size_t)share->num_rails * (size_t)(share->num_nodes + 1);
+    size_t fragments = (size_t)share->num_rails * (size_t)(share->num_nodes + 1);
 
-    if (share->piece_memory == NULL) {
-        share->piece_memory = calloc(SHARE_SLOTS * pieces, sizeof(uint64_t));
+    if (share->fragment_memory == NULL) {
+        share->fragment_memory = calloc(SHARE_SLOTS * fragments, sizeof(uint64_t));
     }
-    if (share->piece_memory == NULL) {
+    if (share->fragment_memory == NULL) {
         mpath_error("no memory for the collectives of a communicator");
         return MPATH_ERR_NO_MEMORY;
     }
     for (int slot = 0; slot < SHARE_SLOTS; slot++) {
-        share->cuts[slot].pieces = share->piece_memory + (size_t)slot * pieces;
+        share->cuts[slot].fragments = share->fragment_memory + (size_t)slot * fragments;
     }
     return MPATH_OK;
 }
@@ -194,7 +194,7 @@ mpath_status_t mpath_share_cut_job(mpath_share_t *share)
         share->cuts[slot].segment = UINT64_MAX;
     }
     mpath_share_begin_turns(share);
-    return job->in_steps ? pieces_allocate(share) : MPATH_OK;
+    return job->in_steps ? fragments_allocate(share) : MPATH_OK;
 }
 
 const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment)
@@ -218,8 +218,8 @@ const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment)
     return cut;
 }
 
-void mpath_share_piece(const mpath_share_t *share, const share_cut_t *cut, int node, int rail, uint64_t *first_p,
-                       uint64_t *count_p)
+void mpath_share_fragment(const mpath_share_t *share, const share_cut_t *cut, int node, int rail, uint64_t *first_p,
+                          uint64_t *count_p)
 {
     uint64_t count = cut->at[node + 1] - cut->at[node], whole = share->cumulative[share->num_rails];
     uint64_t from = count * share->cumulative[rail] / whole, to = count * share->cumulative[rail + 1] / whole;

@@ -64,31 +64,31 @@ static mpath_status_t batch_launch(share_batch_t *batch, mpath_kernel_word_t fla
 }
 
 /* Whether it begins where the one before ends. */
-static int batch_follows(const share_batch_t *batch, const mpath_kernel_reduce_t *piece)
+static int batch_follows(const share_batch_t *batch, const mpath_kernel_reduce_t *reduce)
 {
     int follows = batch->bytes > 0;
 
-    for (uint32_t i = 0; i < piece->sources_count; i++) {
-        follows = follows && (piece->sources[i] == batch->next.sources[i] + batch->bytes);
+    for (uint32_t i = 0; i < reduce->sources_count; i++) {
+        follows = follows && (reduce->sources[i] == batch->next.sources[i] + batch->bytes);
     }
-    for (uint32_t i = 0; i < piece->targets_count; i++) {
-        follows = follows && (piece->targets[i] == batch->next.targets[i] + batch->bytes);
+    for (uint32_t i = 0; i < reduce->targets_count; i++) {
+        follows = follows && (reduce->targets[i] == batch->next.targets[i] + batch->bytes);
     }
     return follows;
 }
 
-/* `piece` has sources and targets, as many as all pieces of the batch. */
-static void share_batch_add(share_batch_t *batch, const mpath_kernel_reduce_t *piece, uint64_t bytes)
+/* `reduce` has sources and targets, as many as all of the batch. */
+static void share_batch_add(share_batch_t *batch, const mpath_kernel_reduce_t *reduce, uint64_t bytes)
 {
     batch->share->stats.kernel_bytes += bytes;
-    if (batch_follows(batch, piece)) {
+    if (batch_follows(batch, reduce)) {
         batch->bytes += bytes;
         return;
     }
     if ((batch->bytes > 0) && (batch->status == MPATH_OK)) {
         batch->status = batch_launch(batch, (mpath_kernel_word_t){0});
     }
-    batch->next  = *piece;
+    batch->next  = *reduce;
     batch->bytes = bytes;
 }
 
@@ -425,13 +425,13 @@ static mpath_device_ptr_t in_receiver(const mpath_share_t *share, int local_rank
 }
 
 /* The same, as targets, in all receive buffers that are to have it. */
-static void add_receivers(const mpath_share_t *share, const share_run_t *here, mpath_kernel_reduce_t *piece)
+static void add_receivers(const mpath_share_t *share, const share_run_t *here, mpath_kernel_reduce_t *reduce)
 {
     for (int turn = 0; turn < share->num_local; turn++) { /* GPUs begin with different targets */
         int i = (share->local_rank + turn) % share->num_local;
 
         if (share_has(share, MPATH_SHARE_GATHER) || (share->local[i] == here->rank)) {
-            piece->targets[piece->targets_count++] = in_receiver(share, i, here);
+            reduce->targets[reduce->targets_count++] = in_receiver(share, i, here);
         }
     }
 }
@@ -439,23 +439,23 @@ static void add_receivers(const mpath_share_t *share, const share_run_t *here, m
 /* The sum of a run over the node, to its place in the slot: what is kept of it waits where its result is to be. */
 static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here, uint64_t at)
 {
-    mpath_share_t *share        = batch->share;
-    uint64_t element            = share->job->element_bytes;
-    uint64_t offset             = share->job->send_offsets[here->rank] + here->in_block * element;
-    int keeps                   = share->gpu->keeps && (node == share->node);
-    mpath_kernel_reduce_t piece = {.first = (uint32_t)share->local_rank};
+    mpath_share_t *share         = batch->share;
+    uint64_t element             = share->job->element_bytes;
+    uint64_t offset              = share->job->send_offsets[here->rank] + here->in_block * element;
+    int keeps                    = share->gpu->keeps && (node == share->node);
+    mpath_kernel_reduce_t reduce = {.first = (uint32_t)share->local_rank};
 
     for (int i = 0; i < share->num_local; i++) {
-        piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
+        reduce.sources[reduce.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
     }
     if (!keeps) {
-        piece.targets[piece.targets_count++] = in_slot(share, cut, at);
+        reduce.targets[reduce.targets_count++] = in_slot(share, cut, at);
     } else if (share_has(share, MPATH_SHARE_GATHER)) {
-        piece.targets[piece.targets_count++] = in_receiver(share, share->local_rank, here);
+        reduce.targets[reduce.targets_count++] = in_receiver(share, share->local_rank, here);
     } else {
-        add_receivers(share, here, &piece);
+        add_receivers(share, here, &reduce);
     }
-    share_batch_add(batch, &piece, here->count * element);
+    share_batch_add(batch, &reduce, here->count * element);
 }
 
 /* The sum of this rank's slice over the node. */
@@ -521,28 +521,28 @@ static int clip_kept(const mpath_share_t *share, const share_cut_t *cut, int loc
  */
 static void combine_add(share_batch_t *batch, const share_cut_t *cut, int keeper, const share_run_t *here)
 {
-    mpath_share_t *share        = batch->share;
-    uint64_t element            = share->job->element_bytes;
-    uint64_t at                 = (here->in_segment - cut->at[share->node]) * element;
-    mpath_kernel_reduce_t piece = {0};
+    mpath_share_t *share         = batch->share;
+    uint64_t element             = share->job->element_bytes;
+    uint64_t at                  = (here->in_segment - cut->at[share->node]) * element;
+    mpath_kernel_reduce_t reduce = {0};
 
     for (int node = 0; node < share->num_nodes; node++) {
         const char *data = (node == share->node) ? share_input(share, cut->segment, 0) + here->in_segment * element
                                                  : share_from_node(share, cut->segment, node) + at;
         int kept         = share->gpu->keeps && (node == share->node);
 
-        piece.sources[piece.sources_count++] = kept ? in_receiver(share, keeper, here) : in_arena(share, data);
+        reduce.sources[reduce.sources_count++] = kept ? in_receiver(share, keeper, here) : in_arena(share, data);
     }
     if (share_has(share, MPATH_SHARE_GATHER) || !share->gpu->hands_out) {
-        piece.targets[piece.targets_count++] = result_of(share, cut, share->node, here, here->in_segment);
+        reduce.targets[reduce.targets_count++] = result_of(share, cut, share->node, here, here->in_segment);
     }
     if (share->gpu->hands_out) {
-        add_receivers(share, here, &piece);
+        add_receivers(share, here, &reduce);
     }
-    share_batch_add(batch, &piece, here->count * element);
+    share_batch_add(batch, &reduce, here->count * element);
 }
 
-/* The piece of the own part that has come over a rail. */
+/* The fragment of the own part that has come over a rail. */
 static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *link, uint64_t k, mpath_mark_t *mark_p)
 {
     const share_cut_t *cut = mpath_share_cut(share, k);
@@ -550,7 +550,7 @@ static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *li
     uint64_t first, count;
     share_batch_t batch;
 
-    mpath_share_piece(share, cut, share->node, link->rail, &first, &count);
+    mpath_share_fragment(share, cut, share->node, link->rail, &first, &count);
     share_batch_begin(share, share->gpu->from_host, 0, &batch);
     while (mpath_share_run_next(share, cut, share->node, &run)) {
         for (int i = 0; i < (share->gpu->keeps ? share->num_local : 1); i++) {
@@ -583,15 +583,15 @@ int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link)
     return landed(share, flight, share->gpu->from_host, &link->combined);
 }
 
-/* A piece of the result, from its place in the slot, in all receive buffers that get it. */
+/* A run of the result, from its place in the slot, in all receive buffers that get it. */
 static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here, uint64_t at)
 {
-    uint64_t element            = batch->share->job->element_bytes;
-    mpath_kernel_reduce_t piece = {0};
+    uint64_t element             = batch->share->job->element_bytes;
+    mpath_kernel_reduce_t reduce = {0};
 
-    piece.sources[piece.sources_count++] = result_of(batch->share, cut, node, here, at);
-    add_receivers(batch->share, here, &piece);
-    share_batch_add(batch, &piece, here->count * element);
+    reduce.sources[reduce.sources_count++] = result_of(batch->share, cut, node, here, at);
+    add_receivers(batch->share, here, &reduce);
+    share_batch_add(batch, &reduce, here->count * element);
 }
 
 /* What this rank copies of a node's part; where each rank has only its own block, all of that. */

@@ -78,7 +78,7 @@ struct share_gpu {
 
     /* pipeline/gpu.c: the call under way */
     int keeps;     /* sums of the own part wait in the receive buffer of the rank that has reduced them */
-    int hands_out; /* who combines a piece of the own part brings it to all receive buffers */
+    int hands_out; /* who combines a fragment of the own part brings it to all receive buffers */
     int has_streams;
     unsigned first_stream;
     mpath_stream_t *to_host, *from_host;
@@ -134,7 +134,7 @@ int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link);
 int mpath_share_gpu_copy_out(mpath_share_t *share);
 
 /*
- * Launches of a GPU's step that belong together, for the files share_gpu*.c only: what follows the piece before it, in
+ * Launches of a GPU's step that belong together, for pipeline/gpu.c only: what follows the reduction or copy before it, in
  * all buffers alike, goes with it in one. The streams' lock is held from begin to end.
  */
 

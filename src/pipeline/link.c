@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the driver of a rail does: sends its pieces to the drivers on the other nodes, combines what comes for the own
+ * What the driver of a rail does: sends its fragments to the drivers on the other nodes, combines what comes for the own
  * part, and tells the node when a segment is complete on this rail.
  *
- * A chunk's flow is the segment, its offset counts from the piece's begin; its hop says the rest.
+ * A chunk's flow is the segment, its offset counts from the fragment's begin; its hop says the rest.
  */
 #include "pipeline/gpu.h"
 
@@ -41,17 +41,18 @@ static uint64_t *got_of(const mpath_share_t *share, const share_link_t *link, in
 }
 
 /* With direct exchanges: the own part, on its way from all nodes, or to them when it is final. */
-static void own_piece(mpath_share_t *share, const share_link_t *link, uint64_t k, uint64_t *first_p, uint64_t *count_p)
+static void own_fragment(mpath_share_t *share, const share_link_t *link, uint64_t k, uint64_t *first_p,
+                         uint64_t *count_p)
 {
-    mpath_share_piece(share, mpath_share_cut(share, k), share->node, link->rail, first_p, count_p);
+    mpath_share_fragment(share, mpath_share_cut(share, k), share->node, link->rail, first_p, count_p);
 }
 
 /* The part of another node, as this one has it. */
-static void other_piece(mpath_share_t *share, const share_link_t *link, uint64_t k, int node, share_range_t *range)
+static void other_fragment(mpath_share_t *share, const share_link_t *link, uint64_t k, int node, share_range_t *range)
 {
     uint64_t first;
 
-    mpath_share_piece(share, mpath_share_cut(share, k), node, link->rail, &first, &range->count);
+    mpath_share_fragment(share, mpath_share_cut(share, k), node, link->rail, &first, &range->count);
     range->data = share_input(share, k, 0) + first * share->job->element_bytes;
 }
 
@@ -71,9 +72,9 @@ static void range_in(mpath_share_t *share, const share_link_t *link, int phase, 
         (phase == SHARE_SCATTER ? mpath_share_sums_from : mpath_share_others)(share, mpath_share_cut(share, k),
                                                                               link->rail, turn, range);
     } else if (phase == SHARE_GATHER) {
-        other_piece(share, link, k, turn, range);
+        other_fragment(share, link, k, turn, range);
     } else {
-        own_piece(share, link, k, &first, &range->count);
+        own_fragment(share, link, k, &first, &range->count);
         range->data = share_from_node(share, k, turn) +
                       (first - mpath_share_cut(share, k)->at[share->node]) * share->job->element_bytes;
     }
@@ -89,9 +90,9 @@ static void range_out(mpath_share_t *share, const share_link_t *link, int phase,
         (phase == SHARE_SCATTER ? mpath_share_others : mpath_share_sums)(share, mpath_share_cut(share, k), link->rail,
                                                                          turn, range);
     } else if (phase == SHARE_SCATTER) {
-        other_piece(share, link, k, turn, range);
+        other_fragment(share, link, k, turn, range);
     } else {
-        own_piece(share, link, k, &first, &range->count);
+        own_fragment(share, link, k, &first, &range->count);
         range->data = own_data(share, k, first);
     }
 }
@@ -205,7 +206,7 @@ static int combine(mpath_share_t *share, share_link_t *link)
     if (!mpath_share_may_combine(share, link, k)) {
         return 0;
     }
-    mpath_share_piece(share, mpath_share_cut(share, k), share->node, link->rail, &first, &count);
+    mpath_share_fragment(share, mpath_share_cut(share, k), share->node, link->rail, &first, &count);
     at     = (first - mpath_share_cut(share, k)->at[share->node]) * job->element_bytes;
     result = own_data(share, k, first);
     for (int node = 1; (node < share->num_nodes) && (count > 0); node++) {

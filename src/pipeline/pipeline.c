@@ -183,7 +183,7 @@ static void edge_by_rail(const mpath_share_t *share, const share_link_t *link, i
                      .segment = segment};
 }
 
-/* Segments of which this rank could have the pieces of a phase; 0: the call does not have it, or the rail no share. */
+/* Segments of which this rank could have the fragments of a phase; 0: the call does not have it, or the rail no share. */
 static uint64_t link_until(const mpath_share_t *share, const share_link_t *link, int phase)
 {
     if (share->rails[link->rail].weight == 0) {
@@ -210,7 +210,7 @@ static int turn_after(const mpath_share_t *share, int phase, int index)
 static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_t *edge)
 {
     uint64_t *const *const counts[]                       = {link->arrived, link->next_send};
-    const char *const what[]                              = {"to send its piece of", "to take a piece of"};
+    const char *const what[]                              = {"to send its fragment of", "to take a fragment of"};
     int (*const other[])(const mpath_share_t *, int, int) = {mpath_share_turn_from, mpath_share_turn_to};
 
     for (int way = 0; way < 2; way++) {
@@ -335,7 +335,7 @@ static mpath_status_t check_edge(mpath_share_t *share, const edge_t *edge)
     return status;
 }
 
-/* All ends that pieces are missing from: one that does not answer need not be the one that is waited for longest. */
+/* All ends that fragments are missing from: one that does not answer need not be the one that is waited for longest. */
 static mpath_status_t check_links(mpath_share_t *share)
 {
     mpath_status_t status = MPATH_OK;
@@ -349,7 +349,7 @@ static mpath_status_t check_links(mpath_share_t *share)
 
                 if (mpath_share_turn_is_mine(share, turn) &&
                     (link->arrived[phase][turn] < link_until(share, link, phase))) {
-                    edge_by_rail(share, link, mpath_share_turn_from(share, phase, turn), "to send its piece of",
+                    edge_by_rail(share, link, mpath_share_turn_from(share, phase, turn), "to send its fragment of",
                                  link->arrived[phase][turn], &edge);
                     status = check_edge(share, &edge);
                 }

@@ -65,9 +65,9 @@ typedef struct share_rail {
 typedef struct share_link {
     int rail;                            /* index */
     uint64_t *next_send[SHARE_PHASES];   /* segment */
-    uint64_t *sent_bytes[SHARE_PHASES];  /* of that segment's piece */
+    uint64_t *sent_bytes[SHARE_PHASES];  /* of that segment's fragment */
     uint64_t *arrived[SHARE_PHASES];     /* segments that are complete */
-    uint64_t *got[SHARE_PHASES];         /* [SHARE_SLOTS][nodes] bytes; 1 for an empty piece */
+    uint64_t *got[SHARE_PHASES];         /* [SHARE_SLOTS][nodes] bytes; 1 for an empty fragment */
     uint64_t *added;                     /* segments whose sums of a turn are combined; in steps */
     uint64_t under_way[SHARE_SLOTS];     /* sends that are not finished */
     uint64_t combined, delivered, freed; /* segments */
@@ -78,10 +78,10 @@ typedef struct share_link {
 
 /* Where the parts of a segment lie, in elements. */
 typedef struct share_cut {
-    uint64_t segment; /* UINT64_MAX: not computed */
-    uint64_t *first;  /* [nodes] of the node's part of the vector */
-    uint64_t *at;     /* [nodes + 1] in the segment, if it is in the order of the nodes */
-    uint64_t *pieces; /* [rails][nodes + 1] in the segment, where it is in steps; see pipeline/steps.c */
+    uint64_t segment;    /* UINT64_MAX: not computed */
+    uint64_t *first;     /* [nodes] of the node's part of the vector */
+    uint64_t *at;        /* [nodes + 1] in the segment, if it is in the order of the nodes */
+    uint64_t *fragments; /* [rails][nodes + 1] in the segment, where it is in steps; see pipeline/steps.c */
 } share_cut_t;
 
 /* Elements in a slot. */
@@ -130,7 +130,7 @@ struct mpath_share {
     share_link_t *links;
     mpath_nic_set_t nics; /* that this rank drives */
     uint64_t *link_memory;
-    uint64_t *cut_memory, *piece_memory; /* the latter in steps only */
+    uint64_t *cut_memory, *fragment_memory; /* the latter in steps only */
     share_cut_t cuts[SHARE_SLOTS];
     uint64_t *part_elements; /* by node */
 
@@ -163,8 +163,8 @@ uint64_t mpath_share_least_local(const mpath_share_t *share);
 mpath_status_t mpath_share_cut_job(mpath_share_t *share);
 const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment);
 /* The elements of a part that a rail carries: first, in the segment, and number. */
-void mpath_share_piece(const mpath_share_t *share, const share_cut_t *cut, int node, int rail, uint64_t *first_p,
-                       uint64_t *count_p);
+void mpath_share_fragment(const mpath_share_t *share, const share_cut_t *cut, int node, int rail, uint64_t *first_p,
+                          uint64_t *count_p);
 
 /* A run of elements of one rank's block in a segment. */
 typedef struct share_run {
@@ -187,7 +187,7 @@ int mpath_share_turn_from(const mpath_share_t *share, int phase, int turn);
 uint64_t mpath_share_width(const mpath_share_t *share, int turn);
 /* Bytes of a slot for what comes in all turns, where parts have so many at most, and all together; at: of each turn, or NULL. */
 uint64_t mpath_share_steps_bytes(const mpath_share_t *share, uint64_t part_bytes, uint64_t all_bytes, uint64_t *at);
-/* In steps: where the pieces of a segment lie. */
+/* In steps: where the fragments of a segment lie. */
 void mpath_share_cut_by_rail(const mpath_share_t *share, share_cut_t *cut);
 /* Where an element of a node's part lies in the segment; *count_p: cut down to those that follow it there. */
 uint64_t mpath_share_spot(const mpath_share_t *share, const share_cut_t *cut, int node, uint64_t element,

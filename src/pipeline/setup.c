@@ -264,7 +264,7 @@ void mpath_share_destroy(mpath_share_t *share)
     } else if (share->segment.base != NULL) {
         mpath_segment_detach(&share->segment);
     }
-    free(share->piece_memory);
+    free(share->fragment_memory);
     free(share->cut_memory);
     free(share->link_memory);
     free(share->links);

@@ -11,7 +11,7 @@
  * N - 1 parts in each direction, in J messages instead of N - 1.
  *
  * So that a message is one range of memory, and one call combines it, a segment lies otherwise in its slot than with direct
- * exchanges: by rail, and of each rail the pieces of the node's own part, of that of the next node, and so on round.
+ * exchanges: by rail, and of each rail the fragments of the node's own part, of that of the next node, and so on round.
  */
 #include "pipeline/pipeline_private.h"
 
@@ -22,7 +22,7 @@
 #define MESSAGE_NS 2000 /* what each further one costs a driver, at both ends */
 
 /* Segments, roughly as cut.c chooses them, but by rails that there were, too: those that have failed are not to change the order. */
-#define PIECE_BYTES 8192u
+#define FRAGMENT_BYTES 8192u
 #define SEGMENTS_MOST 8u
 
 uint64_t mpath_share_width(const mpath_share_t *share, int turn)
@@ -104,16 +104,16 @@ uint64_t mpath_share_steps_bytes(const mpath_share_t *share, uint64_t part_bytes
 
 void mpath_share_cut_by_rail(const mpath_share_t *share, share_cut_t *cut)
 {
-    uint64_t whole = share->cumulative[share->num_rails], at = 0, *piece = cut->pieces;
+    uint64_t whole = share->cumulative[share->num_rails], at = 0, *fragment = cut->fragments;
 
     for (int rail = 0; rail < share->num_rails; rail++) {
         for (int i = 0; i < share->num_nodes; i++) {
             uint64_t count = size_of(cut, node_at(share, (uint64_t)i));
 
-            *piece++ = at;
+            *fragment++ = at;
             at += count * share->cumulative[rail + 1] / whole - count * share->cumulative[rail] / whole;
         }
-        *piece++ = at;
+        *fragment++ = at;
     }
 }
 
@@ -130,7 +130,7 @@ uint64_t mpath_share_spot(const mpath_share_t *share, const share_cut_t *cut, in
         to = count * share->cumulative[rail + 1] / whole;
         if (element < to) {
             *count_p = *count_p < to - element ? *count_p : to - element;
-            return cut->pieces[(size_t)rail * (size_t)(share->num_nodes + 1) + index] + element - from;
+            return cut->fragments[(size_t)rail * (size_t)(share->num_nodes + 1) + index] + element - from;
         }
         from = to;
     }
@@ -138,37 +138,37 @@ uint64_t mpath_share_spot(const mpath_share_t *share, const share_cut_t *cut, in
 }
 
 /* Of the elements that a node has for others and for itself: those of a rail from one part to another, in order from its own. */
-static void pieces_between(const mpath_share_t *share, const share_cut_t *cut, int rail, uint64_t from, uint64_t to,
-                           share_range_t *range)
+static void fragments_between(const mpath_share_t *share, const share_cut_t *cut, int rail, uint64_t from, uint64_t to,
+                              share_range_t *range)
 {
-    const uint64_t *pieces = cut->pieces + (size_t)rail * (size_t)(share->num_nodes + 1);
+    const uint64_t *fragments = cut->fragments + (size_t)rail * (size_t)(share->num_nodes + 1);
 
-    range->count = pieces[to] - pieces[from];
-    range->data  = share_input(share, cut->segment, 0) + pieces[from] * share->job->element_bytes;
+    range->count = fragments[to] - fragments[from];
+    range->data  = share_input(share, cut->segment, 0) + fragments[from] * share->job->element_bytes;
 }
 
 void mpath_share_sums(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range)
 {
-    pieces_between(share, cut, rail, 0, parts_of(share, turn), range);
+    fragments_between(share, cut, rail, 0, parts_of(share, turn), range);
 }
 
 /* Where the sums of another node come to: behind those of the rails before this one. */
 void mpath_share_sums_from(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range)
 {
-    const uint64_t *pieces = cut->pieces;
+    const uint64_t *fragments = cut->fragments;
     uint64_t parts = parts_of(share, turn), before = 0;
 
-    for (int i = 0; i < rail; i++, pieces += share->num_nodes + 1) {
-        before += pieces[parts] - pieces[0];
+    for (int i = 0; i < rail; i++, fragments += share->num_nodes + 1) {
+        before += fragments[parts] - fragments[0];
     }
-    range->count = pieces[parts] - pieces[0];
+    range->count = fragments[parts] - fragments[0];
     range->data  = share_slot(share, cut->segment) + share->num_inputs * share->input_bytes + share->turn_at[turn] +
                   before * share->job->element_bytes;
 }
 
 void mpath_share_others(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range)
 {
-    pieces_between(share, cut, rail, mpath_share_width(share, turn + 1), mpath_share_width(share, turn), range);
+    fragments_between(share, cut, rail, mpath_share_width(share, turn + 1), mpath_share_width(share, turn), range);
 }
 
 /* -- when -- */
@@ -185,7 +185,7 @@ int mpath_share_in_steps(const mpath_share_t *share, unsigned flags, uint64_t by
 {
     uint64_t nodes = (uint64_t)share->num_nodes, turns = (uint64_t)turns_of(share->num_nodes);
     uint64_t phases  = ((flags & MPATH_SHARE_REDUCE) != 0) + ((flags & MPATH_SHARE_GATHER) != 0);
-    uint64_t segment = nodes * (uint64_t)share->num_declared * PIECE_BYTES, segments, bytes_ns;
+    uint64_t segment = nodes * (uint64_t)share->num_declared * FRAGMENT_BYTES, segments, bytes_ns;
 
     if (share->settings->steps_nodes > 0) {
         return share->num_nodes > 1 && share->num_nodes >= share->settings->steps_nodes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How vectors are cut: every element is in one segment and one rail's piece, every segment fits the slots of every
+ * How vectors are cut: every element is in one segment and one rail's fragment, every segment fits the slots of every
  * node, and all nodes cut alike. The engine is made up: only what the cuts look at is there.
  */
 #include "capture.h"
@@ -131,18 +131,18 @@ static void check_fits(const made_t *made, int node)
 }
 
 /* Shares of a part are as the weights are, but for the odd elements. */
-static void check_pieces(const mpath_share_t *share, const share_cut_t *cut, int node)
+static void check_fragments(const mpath_share_t *share, const share_cut_t *cut, int node)
 {
     uint64_t at = cut->at[node], count = cut->at[node + 1] - at, whole = share->cumulative[share->num_rails];
 
     for (int rail = 0; rail < share->num_rails; rail++) {
-        uint64_t first, pieces, due = count * share->rails[rail].weight;
+        uint64_t first, elements, due = count * share->rails[rail].weight;
 
-        mpath_share_piece(share, cut, node, rail, &first, &pieces);
+        mpath_share_fragment(share, cut, node, rail, &first, &elements);
         assert_int_equal(first, at);
-        assert_true((pieces * whole < due + whole) && (due < (pieces + 1) * whole));
-        assert_true((share->rails[rail].weight > 0) || (pieces == 0));
-        at += pieces;
+        assert_true((elements * whole < due + whole) && (due < (elements + 1) * whole));
+        assert_true((share->rails[rail].weight > 0) || (elements == 0));
+        at += elements;
     }
     assert_int_equal(at, cut->at[node + 1]);
 }
@@ -203,7 +203,7 @@ static void check_segments(made_t *made)
                         (done[node] == made->parts[node]));
             assert_true((node != share->node) || (count * element <= share->other_bytes));
             done[node] += count;
-            check_pieces(share, cut, node);
+            check_fragments(share, cut, node);
         }
         assert_true(cut->at[share->num_nodes] * element <= share->input_bytes);
         if (made->job.in_steps) {
@@ -251,7 +251,7 @@ static void test_cuts(void **state)
             }
             free(made.share.slots);
         }
-        free(made.share.piece_memory);
+        free(made.share.fragment_memory);
         cut += status == MPATH_OK;
         declined += status != MPATH_OK;
         assert_true((status == MPATH_OK) || (status == MPATH_DECLINED));
