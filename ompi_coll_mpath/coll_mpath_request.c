@@ -529,7 +529,7 @@ static int queue_progress(void)
     events += queue_take_left();
     atomic_flag_clear(&queue_runner);
     if (0 == events) {
-        mpath_idle_give_way();
+        mpath_idle_yield();
     }
     return events;
 }

@@ -1033,7 +1033,7 @@ static mpath_status_t mover_look(void *engine, int *events_p)
     }
     *events_p = pass(mover);
     if (*events_p > 0) {
-        mpath_idle_give_way();
+        mpath_idle_yield();
     }
     return *events_p < 0 ? (mpath_status_t)*events_p : MPATH_INPROGRESS;
 }

@@ -932,7 +932,7 @@ static mpath_status_t relay_look(void *engine, int *events_p)
     }
     *events_p = progress(relay);
     if (*events_p > 0) {
-        mpath_idle_give_way();
+        mpath_idle_yield();
     }
     return *events_p < 0 ? (mpath_status_t)*events_p : MPATH_INPROGRESS;
 }

@@ -58,7 +58,7 @@ typedef struct mpath_board_side {
 
 /* Of large reductions, a part of which may go through the host: see node/reduce.c. */
 typedef struct mpath_board_host {
-    uint64_t capacity_bytes;      /* for what others send this way in the call; 0: not this way */
+    uint64_t capacity_bytes;      /* for what others send through the host in the call; 0: nothing goes there */
     uint64_t call;                /* an earlier one, of which the times are: how long */
     uint64_t first_ns, second_ns; /* what went from GPU to GPU took, and what went through the host */
 } mpath_board_host_t;

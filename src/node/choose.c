@@ -263,7 +263,7 @@ static const uint64_t engine_least[] = {1u << 20, 2u << 20, 4u << 20};
 #define HOST_ONE_PERCENT 85u
 
 /*
- * A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second.
+ * A hot receiver is worth the path through the host from so many bytes on; parts of a message are multiples of the second.
  */
 #define HOST_SHARE_MIN_BYTES (200u << 20)
 
@@ -510,7 +510,7 @@ static uint64_t unrelieved(uint64_t hot_bytes, uint64_t out, uint64_t to_hot)
     return (relieved < hot_bytes) ? hot_bytes - relieved : 0;
 }
 
-/* The receiver with most; its senders; the most of any other port, or of its own other way. */
+/* The receiver with most; its senders; the most of any other port, or of its own other direction. */
 static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share, int *senders_p)
 {
     uint64_t of_hot;
@@ -631,7 +631,7 @@ static mpath_status_t get_slots_beside(mpath_gpu_coll_t *gpu, uint64_t bytes)
     return status;
 }
 
-/* For what has no other way: the call is not carried; nor are those like it for a while. */
+/* For what has no other algorithm: the call is not carried; nor are those like it for a while. */
 static mpath_status_t get_slots_alone(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
     mpath_status_t status = mpath_gpu_coll_get_slots(gpu, bytes, "device memory is copied as a whole");

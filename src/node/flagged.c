@@ -198,8 +198,8 @@ void mpath_gpu_eager_abandon(const gpu_eager_kernel_t *kernel)
  * Alltoallv and Allgather of short messages (device/kernels/exchange.h). A rank starts its kernel before the agreement
  * (node/flagged.h): it sends into the others' windows (node/window.h), from where each puts what it expects in its place.
  * Only the rank itself writes to its receive buffer, and nothing but what belongs there; so where the agreement finds
- * that some rank has not started, or that sizes differ, no harm is done: all kernels are called back, and the call goes
- * on in another way or fails.
+ * that some rank has not started, or that sizes differ, no harm is done: all kernels are called back, and
+ * another algorithm carries the call, or it fails.
  *
  * Whether messages are short enough each rank decides from its own row and column. Where that has gone wrong, the next
  * calls do not try it, more of them each time.
@@ -211,7 +211,7 @@ void mpath_gpu_eager_abandon(const gpu_eager_kernel_t *kernel)
 /*
  * What it saves: the agreement, and words of host memory that all wait for. And what it costs besides the numbers, which
  * go over the links as the data does: the receiver reads both and writes the data, femtoseconds for each byte of it. From
- * each of 4 H200 half a MiB took 11.6 us in this way and 13.2 after the agreement, one MiB 15.2 and 14.4.
+ * each of 4 H200 half a MiB took 11.6 us so and 13.2 after the agreement, one MiB 15.2 and 14.4.
  */
 #define EXCHANGE_SAVED_NS 3300u
 

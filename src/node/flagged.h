@@ -2,7 +2,7 @@
 /*
  * Kernels that a rank starts before the agreement (device/kernels/eager_args.h), for the files that do: what all ranks have
  * started, and the wait for the end of the own one. The agreement decides: only if every rank says that it has started
- * its kernel is the call done this way. If not, each kernel gives up soon by itself, and the call goes on as if nothing
+ * its kernel do the kernels carry the call. If not, each kernel gives up soon by itself, and the call goes on as if nothing
  * had been tried.
  *
  * A kernel that has given up while a rank was late is launched again, to wait only, once all have started theirs. So
@@ -22,7 +22,7 @@
 enum {
     GPU_EAGER_NOT,    /* it takes no part in such calls */
     GPU_EAGER_WANTED, /* it would, if it had what they need */
-    GPU_EAGER_STARTED /* its kernel is on its way */
+    GPU_EAGER_STARTED /* its kernel is launched */
 };
 
 /* The kernel of a call. */

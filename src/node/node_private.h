@@ -85,7 +85,7 @@ typedef struct gpu_turns {
 /* What goes on beside the kernels of a reduction: data through the host, and what is to be done with it. */
 typedef struct gpu_beside {
     void *owner;
-    mpath_status_t (*then)(mpath_gpu_coll_t *gpu); /* when all of it has come; NULL: nothing, or it is on its way */
+    mpath_status_t (*then)(mpath_gpu_coll_t *gpu); /* when all of it has come; NULL: nothing, or it still comes */
     int waits;                                     /* for this rank's engine_done */
     int to_all;                                    /* and for those of all others */
     uint64_t start_ns;                             /* 0: nobody wants to know */
@@ -242,8 +242,8 @@ int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
 /*
  * node/flagged.c: short messages, sent before the agreement, by a kernel that mpath_gpu_coll_publish() starts
- * if this rank may expect that all others do the same. And, in a call that goes another way, what those that follow
- * need; collective. mpath_gpu_exchange_start() returns the nanoseconds that starting the kernel took.
+ * if this rank may expect that all others do the same. And, in a call that another algorithm carries, what those that
+ * follow need; collective. mpath_gpu_exchange_start() returns the nanoseconds that starting the kernel took.
  */
 void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu);
 
@@ -302,18 +302,19 @@ static inline const mpath_board_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, in
 /*
  * How many of a hot receiver's bytes go through host memory beside the copies from GPU to GPU, in closed form.
  *
- * With one hot port there are two resources that matter, its ingress and the host's way into its GPU; the least of the
+ * With one hot port there are two resources that matter, its ingress and the host's path into its GPU; the least of the
  * larger load / capacity is where both end together. That is the optimum of the planner for the same capacities (a unit
  * test compares), and this form knows two things that the planner's loads do not: the host's copies begin late, and no
  * other port may become the slowest for it. Integers: the same on all ranks.
  */
 
 typedef struct mpath_host_share {
-    uint64_t hot_bytes;    /* through the hot port */
-    uint64_t next_bytes;   /* through the busiest other port, or the hot one's other way: not relieved by the host */
-    uint64_t port_ns;      /* what the hot port takes for all of its bytes */
-    uint64_t host_bps;     /* of staged copies into one GPU */
-    uint64_t start_ns;     /* until the host's first bytes are there */
+    uint64_t hot_bytes; /* through the hot port */
+    uint64_t
+        next_bytes;    /* through the busiest other port, or the hot one's other direction: not relieved by the host */
+    uint64_t port_ns;  /* what the hot port takes for all of its bytes */
+    uint64_t host_bps; /* of staged copies into one GPU */
+    uint64_t start_ns; /* until the host's first bytes are there */
     unsigned take_percent; /* of the share at which both end together; the rest is for the host's unsteadiness */
     unsigned most_percent; /* of hot_bytes at most */
 } mpath_host_share_t;

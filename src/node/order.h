@@ -33,7 +33,7 @@ typedef struct mpath_order_fragment {
 } mpath_order_fragment_t;
 
 typedef struct mpath_order_rates {
-    uint64_t port_bps;    /* of a GPU, each way; not 0 */
+    uint64_t port_bps;    /* of a GPU, in each direction; not 0 */
     uint64_t fragment_ns; /* from the end of a fragment to the first bytes of the next */
 } mpath_order_rates_t;
 

@@ -137,7 +137,7 @@ static const mpath_peer_rates_t h200_rates = {.pair_bps   = 391000000000,
  * What copies through the host were seen to reach of what plain ones do, in chunks that several processes handle (2 and
  * 4 H200, doc/benchmarks/2026-11-22-h200.md): of those from the host into one GPU, where several senders take turns, 45
  * of 55 GB/s; from one sender to one receiver, three quarters of that, or 34 of the 54 GB/s out of the sender's GPU; of
- * both ways at once 40 of 44.5 GB/s.
+ * both directions at once 40 of 44.5 GB/s.
  */
 #define STAGED_PER_MILLE 826u
 
@@ -176,7 +176,7 @@ static uint64_t less_of(uint64_t a, uint64_t b)
     return (a < b) ? a : b;
 }
 
-/* The ways through the host, and how much of them is left beside the links. */
+/* The paths through the host, and how much of them is left beside the links. */
 static void set_host(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *probe)
 {
     uint64_t beside = least_of(probe->beside_bps, probe->num_gpus), up = least_of(probe->up_bps, probe->num_gpus);
@@ -220,11 +220,12 @@ void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *b
 
 /*
  * Measured between processes on 2 and 4 H200 behind an NVSwitch; the kernel's start is that of a repeat. What a byte
- * takes at the busiest port grows with what its GPU carries the other way at the same time, `alone` + `alike` x share,
- * and is never less than `least`; femtoseconds. Besides that: from start to end when bytes do not matter, and for each
+ * takes at the busiest port grows with what its GPU carries in the other direction at the same time, `alone` + `alike` x
+ * share, and is never less than `least`; femtoseconds. Besides that: from start to end when bytes do not matter, and for each
  * fragment, since an engine begins the next one when the last byte of the one before has arrived. Where memory is mapped
- * in small pages, engines take longer both ways, and vary: a push was seen at 3200 and at 4070. On other machines all this is stretched as the rates are. An order of many fragments knows
- * better than the busiest port when its last one is through.
+ * in small pages, engines take longer in both directions, and vary: a push was seen at 3200 and at 4070. On other
+ * machines all this is stretched as the rates are. An order of many fragments knows better than the busiest port when its
+ * last one is through.
  */
 typedef struct peer_model {
     uint64_t start_ns, fragment_ns, least_fs, alone_fs, alike_fs;

@@ -51,7 +51,7 @@ typedef struct mpath_peer_rates {
     uint64_t staged_bps;           /* through host memory into one GPU, within what the host can do for all of them */
     uint64_t beside_bps;           /* the same beside copies that come in from other GPUs: what it adds to these */
     uint64_t one_bps;              /* the same, out of one GPU only */
-    uint64_t both_bps;             /* through the host out of one GPU and into it at once, each way */
+    uint64_t both_bps;             /* through the host out of one GPU and into it at once, in each direction */
     uint64_t host_bps;             /* into all GPUs of the machine together, while as much comes out of them */
     uint32_t engine_ns, kernel_ns; /* from the call to the host's seeing the end of a small one */
 } mpath_peer_rates_t;
@@ -64,7 +64,7 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
 
 /*
  * Through host memory into a GPU beside copies between GPUs, out of so many others: the rate, and nanoseconds until the
- * first bytes are there, which are those of whole chunks on their way there and back.
+ * first bytes are there, which are those of whole chunks through the host.
  */
 void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *bps_p, uint64_t *start_ns_p);
 

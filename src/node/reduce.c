@@ -9,10 +9,10 @@
  *
  * A part of the vector of a large Allreduce travels through pinned host memory (lane "staged") beside a reduction by
  * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines. Between two ranks that is
- * the whole end of the vector, for itself, combined in batches that get shorter while the rest is on its way, or at once
+ * the whole end of the vector, for itself, combined in batches that get shorter while the rest still comes, or at once
  * where the result takes the place of data. Between more it is the end of the part of the rank, which it combines when all
  * of it has come, and writes to all: who combines an element, and in which order, does not depend on how much
- * goes this way.
+ * goes through the host.
  *
  * How large that part is follows from the times of earlier calls (tune/share.h), of which ranks tell in their cells: the
  * same on all. It begins with what others have found for such calls (node/kept.h).
@@ -38,7 +38,7 @@
 
 #define BATCH_MIN_BYTES (UINT64_C(3) << 20)
 
-/* What a call begins with of what a GPU reaches both ways through the host: of two H200, until calls say more. */
+/* What a call begins with of what a GPU reaches in both directions through the host: of two H200, until calls say more. */
 #define HOST_REACHED_PERCENT 75
 
 /* The least part of a port's rate that is worth while: with 3 %, as 8 H200 have, calls took longer. */
@@ -58,7 +58,7 @@ static int is_worth(const mpath_gpu_coll_t *coll, uint64_t first_bps)
     return each_host_bps(coll) >= first_bps / 100 * HOST_LEAST_PERCENT;
 }
 
-/* Through a port of that rate, from where on a part goes this way. */
+/* Through a port of that rate, from where on a part goes through the host. */
 static uint64_t least_of(const mpath_gpu_coll_t *coll, uint64_t first_bps)
 {
     uint64_t wanted = coll->settings->gpu_host_min_bytes;
@@ -522,11 +522,11 @@ static void gpu_host_end_gather(mpath_symmetric_gpu_t *gpu)
 /* What one form of the kernels needs. */
 typedef struct eager_form {
     gpu_window_t *window;             /* NULL until there was a call for it */
-    uint64_t number;                  /* of calls that could have gone this way, the same on all ranks */
+    uint64_t number;                  /* of calls that could have used it, the same on all ranks */
     uint64_t counted;                 /* the number that the kernels' counters have */
     mpath_device_function_t function; /* of the last operation and type; NULL: not looked for */
     gpu_eager_kernel_t kernel;
-    uint64_t longest_bytes; /* vector that goes this way */
+    uint64_t longest_bytes; /* vector that it takes */
     int longest_known;      /* 1: with rates of the H200, 2: of this machine */
 } eager_form_t;
 
@@ -546,7 +546,7 @@ struct gpu_eager {
  * Before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is
  * not eligible), if that is predicted to be faster than the algorithm that has been chosen, and it may expect that all others
  * do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and
- * the call goes on in another way. Of both, errors break the team.
+ * the call goes on with another algorithm. Of both, errors break the team.
  */
 static gpu_eager_t *gpu_eager_create(void)
 {
@@ -852,7 +852,7 @@ static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t
     return status;
 }
 
-/* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
+/* In a call that another algorithm carries: makes what eager ones need, for those that follow. Collective. */
 static mpath_status_t gpu_eager_prepare(mpath_symmetric_gpu_t *gpu)
 {
     const mpath_gpu_coll_t *coll = gpu->reduce;
@@ -978,7 +978,7 @@ static mpath_status_t reduce_writes_find_function(mpath_symmetric_gpu_t *gpu, mp
 
 /*
  * Before the agreement, with kernels for `how` on its GPU, claims what those that wait for each other need, of which
- * this rank's cell tells; given back after the call. Then, with everything open, whether all can go this way:
+ * this rank's cell tells; given back after the call. Then, with everything open, whether all can use them:
  * collective, the same on all ranks.
  */
 static void gpu_writes_claim(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how)
@@ -1007,7 +1007,7 @@ static int is_claimed(const mpath_symmetric_gpu_t *gpu)
     return all;
 }
 
-/* Whether this rank works on the memory of others: it has a part, or all may go this way, if that may be. */
+/* Whether this rank works on the memory of others: it has a part, or all may write, if that may be. */
 static int gpu_writes_works(const mpath_symmetric_gpu_t *gpu, int may_write)
 {
     return (gpu->part_bytes[gpu->me] > 0) ||
@@ -1283,7 +1283,7 @@ static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     }
 }
 
-/* Leaves the end of the vector to the way through the host: between more than two ranks, the end of every part. */
+/* Leaves the end of the vector to the path through the host: between more than two ranks, the end of every part. */
 static void leave_end(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t end_bytes)
 {
     cut_parts(gpu, (gpu->size == 2) ? bytes - end_bytes : bytes);

@@ -32,8 +32,8 @@
 #define RING_STEP_NS UINT64_C(6000) /* a tile's time from one GPU to the next, at least */
 
 /*
- * A way through the host begins late and ends after its last chunk, 60 to 120 us in all (2 H200): 64 MiB took longer with
- * it, 128 MiB less, which a port carries in 340 to 370 us.
+ * The path through the host begins late and ends after its last chunk, 60 to 120 us in all (2 H200): 64 MiB took longer
+ * with it, 128 MiB less, which a port carries in 340 to 370 us.
  */
 #define HOST_LEAST_NS UINT64_C(340000)
 

@@ -24,7 +24,7 @@
  */
 int mpath_reduce_in_ring(unsigned ranks, uint64_t bytes);
 
-/* Nanoseconds of a call; UINT64_MAX: vectors of that size do not go this way. `algorithm` is not "auto". */
+/* Nanoseconds of a call; UINT64_MAX: it does not take vectors of that size. `algorithm` is not "auto". */
 uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_reduce_t algorithm, unsigned ranks,
                                  uint64_t bytes);
 

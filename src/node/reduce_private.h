@@ -17,14 +17,14 @@ typedef struct gpu_eager gpu_eager_t;
 #define GPU_HOST_CLASSES 4 /* of sizes: twice as much each */
 #define GPU_HOST_BATCHES 24
 
-/* What calls have shown of the way through the host. */
+/* What calls have shown of the path through the host. */
 typedef struct gpu_host {
     const char *operation; /* in the file, see node/reduce_private.h */
     int refused;           /* the same on all ranks: there are no slots for now */
     int known[GPU_HOST_CLASSES];
     int kept_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
     mpath_beside_t beside[GPU_HOST_CLASSES];
-    mpath_beside_t *last; /* of the last call that could have gone this way; NULL: it has been noted */
+    mpath_beside_t *last; /* of the last call that could have used it; NULL: it has been noted */
     uint64_t last_call;   /* its number */
     uint64_t last_bytes;  /* of it, that went through the host */
     uint64_t first_ns, second_ns;

@@ -25,7 +25,7 @@ typedef struct staged_head {
 
 /*
  * By hosts. Written by its owner while free, by its receiver while full. Full for whom and in which call is one word:
- * between two looks a slot may be emptied by one receiver and be on its way to another.
+ * between two looks a slot may be emptied by one receiver and be in flight to another.
  */
 typedef struct staged_slot {
     _Atomic uint64_t full_for; /* see slot_tag() */
@@ -94,7 +94,7 @@ struct mpath_staged {
 
     /* By hosts. */
     uint32_t host_slots;     /* so many of mine, the first ones */
-    uint64_t *sent;          /* of each message: in slots, or on its way there */
+    uint64_t *sent;          /* of each message: in slots, or in flight to them */
     staged_copy_t *filling;  /* [slots] my slots */
     staged_copy_t *emptying; /* [ranks][slots] */
     int copies;              /* active ones */
@@ -229,7 +229,7 @@ static void choose_forms(mpath_staged_t *lane, unsigned streams, unsigned hosts)
     }
 }
 
-/* Which messages go this way, and where their slots are. */
+/* Which messages go by streams, and where their slots are. */
 static void staged_streams_begin(mpath_staged_t *lane)
 {
     unsigned streams = 0, hosts = 0;

@@ -102,7 +102,7 @@ void mpath_staged_begin(mpath_staged_t *lane, uint64_t call, const mpath_staged_
 /* Number of events, or an error status. The first one starts what can be started. */
 int mpath_staged_progress(mpath_staged_t *lane);
 
-/* All bytes for this rank are in place and all of its own are on their way in slots. */
+/* All bytes for this rank are in place and all of its own are in slots or in flight to them. */
 int mpath_staged_is_finished(const mpath_staged_t *lane);
 
 /* Bytes still to come from `rank`, for messages about a wait; the first rank with any, -1: none. */

@@ -236,11 +236,11 @@ void mpath_share_fragment(const mpath_share_t *share, const share_cut_t *cut, in
 
 #define MESSAGE_NS 10000            /* a message between nodes, software included, beyond the latency of the NICs */
 #define CALL_NS 20000               /* set-up and end of a call */
-#define SEGMENT_NS 10000            /* a segment on its way through the steps, once */
+#define SEGMENT_NS 10000            /* of a segment through the steps, once */
 #define SEGMENTS_TYPICAL 8u         /* of a call that is just worth it */
 #define GPU_STEP_NS 12000           /* what a GPU does with a segment, from its start until the host knows of its end */
-#define GPU_LINK_BPS 25000000000ull /* of a GPU's way to the host's memory, in both directions at a time */
-#define WAYS_MARGIN_PART 4          /* a quarter: on one H100 behind slow rails such launches cost up to 14 % */
+#define GPU_LINK_BPS 25000000000ull /* of a GPU's link to the host's memory, in both directions at a time */
+#define GPU_LINKS_MARGIN_PART 4     /* a quarter: on one H100 behind slow rails such launches cost up to 14 % */
 #define COPY_NS 10000               /* a copy to the host or from it, for a function that works there */
 #define COPY_BPS 20000000000ull
 
@@ -343,24 +343,24 @@ uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uin
 }
 
 /*
- * Whether the ways between the GPUs of a node and its host, and not the rails, decide how long an Allreduce takes, by so
+ * Whether the links between the GPUs of a node and its host, and not the rails, decide how long an Allreduce takes, by so
  * much that it is worth some more launches to let less cross them. In full what rails bring and the whole result come
  * in.
  */
-int mpath_share_ways_decide(const mpath_share_t *share)
+int mpath_share_gpu_links_decide(const mpath_share_t *share)
 {
     const unsigned flags = MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER;
     const uint64_t bytes = UINT64_C(1) << 30;
     uint64_t fastest_bps, rails = time_of(crossing_bytes(share, flags, bytes), rails_bps(share, &fastest_bps));
 
-    return time_of(2 * bytes / mpath_share_least_local(share), GPU_LINK_BPS) > rails + rails / WAYS_MARGIN_PART;
+    return time_of(2 * bytes / mpath_share_least_local(share), GPU_LINK_BPS) > rails + rails / GPU_LINKS_MARGIN_PART;
 }
 
 /*
- * What crosses the ways between the GPUs of a node and its host in the direction that carries more: of a reduction what
+ * What crosses the links between the GPUs of a node and its host in the direction that carries more: of a reduction what
  * rails bring, or as much as the result of the own part and what is sent of the others.
  */
-static uint64_t ways_bytes(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+static uint64_t gpu_links_bytes(const mpath_share_t *share, unsigned flags, uint64_t bytes)
 {
     uint64_t others = bytes / (uint64_t)share->num_nodes * (uint64_t)(share->num_nodes - 1);
 
@@ -370,16 +370,16 @@ static uint64_t ways_bytes(const mpath_share_t *share, unsigned flags, uint64_t 
     case MPATH_SHARE_REDUCE:
         return others;
     default:
-        return !mpath_share_ways_decide(share) ? 2 * bytes : (2 * others > bytes) ? 2 * others : bytes;
+        return !mpath_share_gpu_links_decide(share) ? 2 * bytes : (2 * others > bytes) ? 2 * others : bytes;
     }
 }
 
-/* On every node the ranks share the ways to the host and back, and what GPUs do between is faster than that. */
+/* On every node the ranks share the links to the host and back, and what GPUs do between is faster than that. */
 uint64_t mpath_share_predict_gpus_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
 {
     uint64_t reduces = (flags & MPATH_SHARE_REDUCE) != 0, gathers = (flags & MPATH_SHARE_GATHER) != 0;
     uint64_t fastest_bps, rails = time_of(crossing_bytes(share, flags, bytes), rails_bps(share, &fastest_bps));
-    uint64_t link = time_of(ways_bytes(share, flags, bytes) / mpath_share_least_local(share), GPU_LINK_BPS);
+    uint64_t link = time_of(gpu_links_bytes(share, flags, bytes) / mpath_share_least_local(share), GPU_LINK_BPS);
 
     return 2 * MESSAGE_NS + CALL_NS + (2 + reduces) * GPU_STEP_NS + (reduces + gathers) * MESSAGE_NS +
            ((rails > link) ? rails : link) + 2 * ((rails > link) ? link : rails) / SEGMENTS_TYPICAL;

@@ -289,7 +289,7 @@ static int may_be_early(const mpath_share_t *share)
 
     return (job->flags & MPATH_SHARE_REDUCE) && (share->num_nodes > 1) && share_gpu_combines(share) &&
            !(share->gpu->in_place && job->settles) &&
-           (!share_has(share, MPATH_SHARE_GATHER) || mpath_share_ways_decide(share));
+           (!share_has(share, MPATH_SHARE_GATHER) || mpath_share_gpu_links_decide(share));
 }
 
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)

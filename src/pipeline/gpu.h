@@ -119,7 +119,7 @@ mpath_status_t mpath_share_gpu_drain(mpath_share_t *share);
 
 /*
  * pipeline/gpu_memory.c, for a call on the GPUs of several nodes: before its first step, in every round, and when it has
- * ended in whatever way: tells other communicators of rails that this rank drives and that still have to do.
+ * ended, however: tells other communicators of rails that this rank drives and that still have to do.
  */
 void mpath_share_gpu_owners_begin(mpath_share_t *share);
 

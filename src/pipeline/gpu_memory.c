@@ -57,7 +57,7 @@ void mpath_share_gpu_owners_end(mpath_share_t *share)
     }
 }
 
-#define REFUSALS_MOST 3 /* after so many not every call is tried this way */
+#define REFUSALS_MOST 3 /* after so many not every call tries it */
 #define LEAVE_NS (10 * MPATH_NS_PER_S)
 #define LIFE_ROUNDS 16 /* looks at a counter between two at a process */
 

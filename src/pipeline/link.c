@@ -40,7 +40,7 @@ static uint64_t *got_of(const mpath_share_t *share, const share_link_t *link, in
     return &link->got[phase][k % SHARE_SLOTS * (uint64_t)share->num_nodes + (uint64_t)turn];
 }
 
-/* With direct exchanges: the own part, on its way from all nodes, or to them when it is final. */
+/* With direct exchanges: the own part, as it comes from all nodes, or goes to them when it is final. */
 static void own_fragment(mpath_share_t *share, const share_link_t *link, uint64_t k, uint64_t *first_p,
                          uint64_t *count_p)
 {
@@ -108,7 +108,7 @@ void mpath_share_link_reset(mpath_share_t *share, share_link_t *link)
         memset(link->got[phase], 0, SHARE_SLOTS * nodes * sizeof(uint64_t));
     }
     memset(link->added, 0, nodes * sizeof(uint64_t));
-    memset(link->under_way, 0, sizeof(link->under_way));
+    memset(link->in_flight, 0, sizeof(link->in_flight));
     link->combined = link->delivered = link->freed = 0;
     link->taken_bytes = link->busy_ns = link->looked_ns = 0;
     link->busy                                          = 0;
@@ -190,7 +190,7 @@ static void sent(void *argument, const mpath_chunk_t *chunk, void *item)
     mpath_share_t *share = argument;
 
     (void)item;
-    link_of(share, chunk->hop)->under_way[chunk->flow % SHARE_SLOTS]--;
+    link_of(share, chunk->hop)->in_flight[chunk->flow % SHARE_SLOTS]--;
 }
 
 const mpath_wire_ops_t mpath_share_wire_ops = {.place = place, .placed = placed, .sent = sent};
@@ -327,11 +327,11 @@ static int send_chunk(mpath_share_t *share, share_link_t *link, int phase, int t
                             .offset = *sent_p,
                             .bytes  = (uint32_t)((all > 0) ? bytes : 1), /* whatever it holds */
                             .hop    = hop_make(phase, all == 0, link->rail, share->job->in_steps ? turn : share->node)};
-    link->under_way[k % SHARE_SLOTS]++;
+    link->in_flight[k % SHARE_SLOTS]++;
     status = mpath_wire_send(share->wire, rail->nic[share->node], rail->driver[node], rail->nic[node], &chunk,
                              (all > 0) ? range.data + *sent_p : share_slot(share, k), NULL);
     if (status != MPATH_OK) {
-        link->under_way[k % SHARE_SLOTS]--;
+        link->in_flight[k % SHARE_SLOTS]--;
         return (status == MPATH_NO_RESOURCE) ? 0 : (int)status;
     }
     *sent_p += (all > 0) ? bytes : 0;
@@ -392,7 +392,7 @@ static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_
             return 0;
         }
     }
-    return link->under_way[k % SHARE_SLOTS] == 0;
+    return link->in_flight[k % SHARE_SLOTS] == 0;
 }
 
 /*

@@ -197,7 +197,7 @@ static uint64_t link_until(const mpath_share_t *share, const share_link_t *link,
 
 #define PROGRESS_SEGMENT (2 * SHARE_TURNS_MAX) /* more turns than a segment has */
 
-/* The turns of both phases in the order in which they depend on each other in steps: a gather goes back the way of the scatter. */
+/* The turns of both phases in the order in which they depend on each other in steps: a gather is a scatter back. */
 static int turn_after(const mpath_share_t *share, int phase, int index)
 {
     return (share->job->in_steps && (phase == SHARE_GATHER)) ? share->num_turns - 1 - index : index;
@@ -213,17 +213,17 @@ static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_
     const char *const what[]                              = {"to send its fragment of", "to take a fragment of"};
     int (*const other[])(const mpath_share_t *, int, int) = {mpath_share_turn_from, mpath_share_turn_to};
 
-    for (int way = 0; way < 2; way++) {
+    for (int side = 0; side < 2; side++) {
         uint64_t least = UINT64_MAX;
 
         for (int phase = 0; phase < SHARE_PHASES; phase++) {
             for (int i = 0; i < share->num_turns; i++) {
                 int turn         = turn_after(share, phase, i);
-                uint64_t segment = counts[way][phase][turn];
+                uint64_t segment = counts[side][phase][turn];
 
                 if (mpath_share_turn_is_mine(share, turn) && (segment < link_until(share, link, phase)) &&
                     (segment < least)) {
-                    edge_by_rail(share, link, other[way](share, phase, turn), what[way], segment, edge);
+                    edge_by_rail(share, link, other[side](share, phase, turn), what[side], segment, edge);
                     least = segment;
                 }
             }

@@ -69,7 +69,7 @@ typedef struct share_link {
     uint64_t *arrived[SHARE_PHASES];     /* segments that are complete */
     uint64_t *got[SHARE_PHASES];         /* [SHARE_SLOTS][nodes] bytes; 1 for an empty fragment */
     uint64_t *added;                     /* segments whose sums of a turn are combined; in steps */
-    uint64_t under_way[SHARE_SLOTS];     /* sends that are not finished */
+    uint64_t in_flight[SHARE_SLOTS];     /* sends that are not finished */
     uint64_t combined, delivered, freed; /* segments */
     /* What the rail shows of its rate: bytes that came in, and the time in which some were missing. */
     uint64_t taken_bytes, busy_ns, looked_ns;
@@ -256,7 +256,7 @@ static inline char *share_own_result(mpath_share_t *share, uint64_t segment)
 }
 
 /* pipeline/cut.c */
-/* Whether less over the ways between the GPUs of a node and its host makes an Allreduce shorter. The same on all ranks. */
-int mpath_share_ways_decide(const mpath_share_t *share);
+/* Whether less over the links between the GPUs of a node and its host makes an Allreduce shorter. The same on all ranks. */
+int mpath_share_gpu_links_decide(const mpath_share_t *share);
 
 #endif

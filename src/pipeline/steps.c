@@ -6,7 +6,7 @@
  * N nodes need J = ceil(log2 N) turns. Before turn j a node has sums for w(j) = ceil(N / 2^j) parts, beginning with its own and
  * going round. Those behind the first w(j + 1) it sends to the node that is w(j + 1) further, which adds them to its first
  * ones; at the end it has its own part. All these nodes are near each other (mpath_team_is_near()), so that rails need no address of
- * others. The gather goes back the same way (Träff, "Optimal, non-pipelined reduce-scatter and
+ * others. The gather goes back along the same steps (Träff, "Optimal, non-pipelined reduce-scatter and
  * allreduce algorithms", arXiv 2410.14234, 2024; Bruck et al., IEEE TPDS 8(11), 1997). As many bytes as with direct exchanges,
  * N - 1 parts in each direction, in J messages instead of N - 1.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Attention: counts of who looks at a non-blocking operation, and their way between the nodes. */
+/* Attention: counts of who looks at a non-blocking operation, and how they get from node to node. */
 #include "team/attend.h"
 
 #include "team/agree_private.h"

@@ -7,7 +7,7 @@
  * looked for as long as a deadline while nothing came, it means what it means in a blocking call.
  *
  * Only in calls that the ranks end together (mpath_team_settle()): a message that came later than the end of a call
- * would lie in the way.
+ * would precede those of the next.
  */
 #ifndef MPATH_TEAM_ATTEND_H
 #define MPATH_TEAM_ATTEND_H

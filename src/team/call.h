@@ -55,7 +55,7 @@ typedef struct mpath_gpu_counters {
     uint64_t staged_bytes; /* that this rank sent through host memory */
     uint64_t imports;      /* rounds in which ranks opened each other's memory */
     uint64_t eager;        /* calls for which the ranks' kernels were started before the agreement */
-    uint64_t plans;        /* ways and orders found; opening memory and measuring are no part of plan_ns */
+    uint64_t plans;        /* lanes and orders found; opening memory and measuring are no part of plan_ns */
     uint64_t plan_hits;    /* calls like the one before, which have kept them */
     uint64_t plan_ns;
 } mpath_gpu_counters_t;

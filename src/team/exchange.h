@@ -106,7 +106,7 @@ mpath_status_t mpath_exchange_agree(const mpath_oob_t *oob, mpath_patience_t pat
 /*
  * Gives the control plane up to a second to let go of sends, of which nobody may take care any more: after an error the
  * program may never come back to MPI, and what waits for a connection would stay where it is. What has not gone then stays in
- * `requests`. Who does not take it in time hears of the error in another way, or is gone.
+ * `requests`. Who does not take it in time hears of the error otherwise, or is gone.
  */
 void mpath_exchange_let_go(const mpath_oob_t *oob, mpath_oob_request_t *requests, int count);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of context and team, for the files of this folder. */
+/* The inside of context and team, for the files of this room. */
 #ifndef MPATH_TEAM_TEAM_PRIVATE_H
 #define MPATH_TEAM_TEAM_PRIVATE_H
 

@@ -52,7 +52,7 @@ void mpath_idle_event(mpath_idle_t *idle)
     mpath_fiber_breathe();
 }
 
-void mpath_idle_give_way(void)
+void mpath_idle_yield(void)
 {
     if (mpath_idle_is_crowded() && !mpath_fiber_is_on()) {
         sched_yield();

@@ -48,7 +48,7 @@ static inline void mpath_idle_relax(void)
 }
 
 /* Between two rounds of work: lets others run where processors are shared. */
-void mpath_idle_give_way(void);
+void mpath_idle_yield(void);
 
 /* Nothing happened: waits a moment. Returns the nanoseconds since the last event (0 while spinning). */
 uint64_t mpath_idle_wait(mpath_idle_t *idle);
@@ -60,7 +60,7 @@ static inline int mpath_idle_others_may_rest(void)
 }
 
 /*
- * The loop itself: looks, spins, gives way and sleeps; every 50 ms of silence it asks whether waiting still makes sense,
+ * The loop itself: looks, spins, yields and sleeps; every 50 ms of silence it asks whether waiting still makes sense,
  * tells the process's page and, from time to time, the log who waits for whom, and fails at the deadline. What is waited for is its engine's.
  */
 #define MPATH_WAIT_TEXT 768

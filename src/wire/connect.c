@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Set-up of links, at the first call of a team that moves chunks: rails are opened, their addresses exchanged, and
- * nodes whose paths pass through relays get a second set of shared memory rings, for chunks on their way to a relay.
+ * nodes whose paths pass through relays get a second set of shared memory rings, for chunks to a relay.
  * Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end. Addresses of nodes that
  * are not near come in the first call that goes there.
  */

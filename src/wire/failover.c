@@ -200,7 +200,7 @@ static mpath_status_t end_look(void *engine, int *events_p)
     }
     *events_p = look->ended;
     if (look->ended > 0) {
-        mpath_idle_give_way();
+        mpath_idle_yield();
     }
     (void)mpath_links_drive(look->links, look->nics);
     return MPATH_INPROGRESS;

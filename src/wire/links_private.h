@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of links, for the files of this folder. */
+/* The inside of links, for the files of this room. */
 #ifndef MPATH_WIRE_LINKS_PRIVATE_H
 #define MPATH_WIRE_LINKS_PRIVATE_H
 

@@ -288,11 +288,11 @@ static void test_crowded(void **state)
     (void)state;
     mpath_idle_set_load(2, 2);
     assert_false(mpath_idle_is_crowded());
-    mpath_idle_give_way();
+    mpath_idle_yield();
     assert_int_equal(yields, 0);
     mpath_idle_set_load(3, 2);
     assert_true(mpath_idle_is_crowded());
-    mpath_idle_give_way();
+    mpath_idle_yield();
     assert_int_equal(yields, 1);
     mpath_idle_start(&idle);
     spin(&idle, SPINS_CROWDED);
