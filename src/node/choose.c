@@ -749,7 +749,7 @@ static int32_t device_of(const mpath_gpu_coll_t *gpu, const access_t *access)
     return gpu_cell(gpu, access->opener)->sides[MPATH_BOARD_SIDES - 1 - access->side].device;
 }
 
-/* What a rank has opened says nothing of its other devices: of one that has turned to another nothing is known. */
+/* What a rank has opened says nothing of its other devices: it is forgotten of one that has turned to another. */
 static void forget_moved(mpath_gpu_coll_t *gpu)
 {
     for (int i = 0; i < MPATH_BOARD_SIDES * gpu->size; i++) {
@@ -760,32 +760,33 @@ static void forget_moved(mpath_gpu_coll_t *gpu)
             continue;
         }
         gpu->devices[i] = device;
-        for (int k = 0; k < gpu->size * GPU_KNOWN_EXPORTS; k++) {
-            gpu_known_t *known = &gpu->known[opens * gpu->size + k / GPU_KNOWN_EXPORTS].exports[k % GPU_KNOWN_EXPORTS];
+        for (int k = 0; k < gpu->size * GPU_EXPORT_STATES; k++) {
+            gpu_export_state_t *state = &gpu->export_states[opens * gpu->size + k / GPU_EXPORT_STATES]
+                                             .exports[k % GPU_EXPORT_STATES];
 
-            known->opened &= ~(1ull << rank);
-            known->failed &= ~(1ull << rank);
+            state->opened &= ~(1ull << rank);
+            state->failed &= ~(1ull << rank);
         }
     }
 }
 
-static gpu_known_t *find_known(mpath_gpu_coll_t *gpu, const access_t *access)
+static gpu_export_state_t *find_export(mpath_gpu_coll_t *gpu, const access_t *access)
 {
     const mpath_export_t *memory = memory_of(gpu, access);
-    gpu_known_list_t *list       = &gpu->known[access->side * gpu->size + access->owner];
-    gpu_known_t *known;
+    gpu_export_states_t *list    = &gpu->export_states[access->side * gpu->size + access->owner];
+    gpu_export_state_t *state;
 
-    for (int i = 0; i < GPU_KNOWN_EXPORTS; i++) {
-        known = &list->exports[i];
-        if ((known->buffer_id == memory->buffer_id) && (known->base == memory->base) &&
-            (known->bytes == memory->bytes)) {
-            return known;
+    for (int i = 0; i < GPU_EXPORT_STATES; i++) {
+        state = &list->exports[i];
+        if ((state->buffer_id == memory->buffer_id) && (state->base == memory->base) &&
+            (state->bytes == memory->bytes)) {
+            return state;
         }
     }
-    known      = &list->exports[list->next];
-    list->next = (list->next + 1) % GPU_KNOWN_EXPORTS;
-    *known     = (gpu_known_t){.base = memory->base, .bytes = memory->bytes, .buffer_id = memory->buffer_id};
-    return known;
+    state      = &list->exports[list->next];
+    list->next = (list->next + 1) % GPU_EXPORT_STATES;
+    *state     = (gpu_export_state_t){.base = memory->base, .bytes = memory->bytes, .buffer_id = memory->buffer_id};
+    return state;
 }
 
 static gpu_refused_t *refused_pair(const mpath_gpu_coll_t *gpu, const access_t *access)
@@ -806,14 +807,14 @@ static int is_candidate(const mpath_gpu_coll_t *gpu, const access_t *access)
 
 static int is_unknown(mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    const gpu_known_t *known = is_candidate(gpu, access) ? find_known(gpu, access) : NULL;
+    const gpu_export_state_t *state = is_candidate(gpu, access) ? find_export(gpu, access) : NULL;
 
-    return (known != NULL) && !(((known->opened | known->failed) >> access->opener) & 1);
+    return (state != NULL) && !(((state->opened | state->failed) >> access->opener) & 1);
 }
 
 static int is_open(mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    return is_candidate(gpu, access) && ((find_known(gpu, access)->opened >> access->opener) & 1);
+    return is_candidate(gpu, access) && ((find_export(gpu, access)->opened >> access->opener) & 1);
 }
 
 /* Opens memory of a rank for this one; quietly fails where the devices are known not to reach each other. */
@@ -855,14 +856,14 @@ static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, int side, uint64_t 
         access_t access = access_of(i / gpu->size, i % gpu->size, side);
 
         if ((gpu->demand[i] > 0) && is_unknown(gpu, &access)) {
-            gpu_known_t *known = find_known(gpu, &access);
+            gpu_export_state_t *state = find_export(gpu, &access);
 
             if ((all[access.opener] >> access.owner) & 1) {
-                known->failed |= 1ull << access.opener;
+                state->failed |= 1ull << access.opener;
                 *refused_pair(gpu, &access) = (gpu_refused_t){.device = device_of(gpu, &access),
                                                               .uuid   = memory_of(gpu, &access)->uuid};
             } else {
-                known->opened |= 1ull << access.opener;
+                state->opened |= 1ull << access.opener;
             }
         }
     }
@@ -1024,13 +1025,13 @@ static void decide(mpath_gpu_coll_t *gpu)
 /* What is kept of the call before; it counts as a plan that was there. */
 static int keeps_lanes(mpath_gpu_coll_t *gpu)
 {
-    int kept;
+    int cached;
 
     gpu_plan_begins(gpu);
-    kept = is_decided(gpu);
+    cached = is_decided(gpu);
     gpu_plan_ends(gpu);
-    gpu->counters.plan_hits += kept ? 1 : 0;
-    return kept;
+    gpu->counters.plan_hits += cached ? 1 : 0;
+    return cached;
 }
 
 mpath_status_t mpath_gpu_coll_find_lanes(mpath_gpu_coll_t *gpu)

@@ -8,24 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAUNCHES_KEPT 16
+#define LAUNCHES_CACHED 16
 #define LAUNCHES_BEFORE_REPEAT 2 /* making one costs as much as it saves in some 20 launches */
 
 /* As the caller has set them. */
-typedef union kept_arguments {
+typedef union cached_arguments {
     mpath_kernel_reduce_t reduce;
     mpath_kernel_eager_t eager;
     mpath_kernel_exchange_t exchange;
-} kept_arguments_t;
+} cached_arguments_t;
 
-typedef struct kept_launch {
+typedef struct cached_launch {
     mpath_device_function_t function; /* NULL: empty */
     mpath_stream_t *stream;
-    kept_arguments_t arguments;
+    cached_arguments_t arguments;
     mpath_repeat_t *repeat; /* NULL: not made */
     unsigned times;
     uint64_t used; /* clock of the last launch */
-} kept_launch_t;
+} cached_launch_t;
 
 struct gpu_launches {
     uint64_t clock;
@@ -34,7 +34,7 @@ struct gpu_launches {
     mpath_reduce_how_t how;       /* the same */
     mpath_device_function_t last; /* NULL: none */
     mpath_pause_t no_function;
-    kept_launch_t kept[LAUNCHES_KEPT];
+    cached_launch_t cached[LAUNCHES_CACHED];
 };
 
 gpu_launches_t *mpath_gpu_launches_create(void)
@@ -44,39 +44,39 @@ gpu_launches_t *mpath_gpu_launches_create(void)
 
 void mpath_gpu_launches_destroy(gpu_launches_t *launches)
 {
-    for (int i = 0; (launches != NULL) && (i < LAUNCHES_KEPT); i++) {
-        mpath_repeat_destroy(launches->kept[i].repeat);
+    for (int i = 0; (launches != NULL) && (i < LAUNCHES_CACHED); i++) {
+        mpath_repeat_destroy(launches->cached[i].repeat);
     }
     free(launches);
 }
 
 /* The entry of this launch: an old one, or one in the place of that which has not been used for longest. */
-static kept_launch_t *find_launch(gpu_launches_t *launches, mpath_stream_t *stream, mpath_device_function_t function,
-                                  const void *arguments, size_t bytes)
+static cached_launch_t *find_launch(gpu_launches_t *launches, mpath_stream_t *stream, mpath_device_function_t function,
+                                    const void *arguments, size_t bytes)
 {
-    kept_launch_t *oldest = &launches->kept[0];
+    cached_launch_t *oldest = &launches->cached[0];
 
     launches->clock++;
-    for (int i = 0; i < LAUNCHES_KEPT; i++) {
-        kept_launch_t *kept = &launches->kept[i];
+    for (int i = 0; i < LAUNCHES_CACHED; i++) {
+        cached_launch_t *cached = &launches->cached[i];
 
-        if ((kept->function == function) && (kept->stream == stream) &&
-            (memcmp(&kept->arguments, arguments, bytes) == 0)) {
-            kept->used = launches->clock;
-            return kept;
+        if ((cached->function == function) && (cached->stream == stream) &&
+            (memcmp(&cached->arguments, arguments, bytes) == 0)) {
+            cached->used = launches->clock;
+            return cached;
         }
-        oldest = (kept->used < oldest->used) ? kept : oldest;
+        oldest = (cached->used < oldest->used) ? cached : oldest;
     }
     mpath_repeat_destroy(oldest->repeat);
-    *oldest = (kept_launch_t){.function = function, .stream = stream, .used = launches->clock};
+    *oldest = (cached_launch_t){.function = function, .stream = stream, .used = launches->clock};
     memcpy(&oldest->arguments, arguments, bytes);
     return oldest;
 }
 
 /* Whether it is time to make a repeat of it. */
-static int wants_repeat(const gpu_launches_t *launches, kept_launch_t *kept)
+static int wants_repeat(const gpu_launches_t *launches, cached_launch_t *cached)
 {
-    return (kept->repeat == NULL) && (kept->times++ >= LAUNCHES_BEFORE_REPEAT) && !launches->refused;
+    return (cached->repeat == NULL) && (cached->times++ >= LAUNCHES_BEFORE_REPEAT) && !launches->refused;
 }
 
 /* Looking for a name costs more than the rest of a launch. */
@@ -138,25 +138,25 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_stream_t
                                         .value   = launch->number};
     mpath_status_t status            = find_function(launches, launch->gpu, how);
     mpath_device_function_t function;
-    kept_launch_t *kept;
+    cached_launch_t *cached;
 
     if (status != MPATH_OK) {
         return status;
     }
     function = launches->last;
-    kept     = find_launch(launches, stream, function, arguments, sizeof(*arguments));
-    if (wants_repeat(launches, kept)) {
+    cached   = find_launch(launches, stream, function, arguments, sizeof(*arguments));
+    if (wants_repeat(launches, cached)) {
         status            = mpath_repeat_reduce(stream, function, how->type, done.address,
-                                                mpath_board_device(launch->board, &words->number), arguments, &kept->repeat);
+                                                mpath_board_device(launch->board, &words->number), arguments, &cached->repeat);
         launches->refused = status == MPATH_ERR_UNSUPPORTED;
         if ((status != MPATH_OK) && !launches->refused) {
             return status;
         }
-        *arguments = kept->arguments.reduce;
+        *arguments = cached->arguments.reduce;
     }
-    if (kept->repeat != NULL) {
+    if (cached->repeat != NULL) {
         atomic_store_explicit(&words->number, launch->number, memory_order_release);
-        return mpath_repeat_start(kept->repeat);
+        return mpath_repeat_start(cached->repeat);
     }
     return mpath_launch_reduce(stream, function, how->type, done, arguments);
 }
@@ -164,21 +164,21 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_stream_t
 mpath_status_t mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
                                               const gpu_eager_launch_t *launch)
 {
-    kept_launch_t *kept;
+    cached_launch_t *cached;
     mpath_status_t status;
 
     if (!launch->once) {
-        kept = find_launch(launches, stream, launch->function, launch->arguments, launch->bytes);
-        if (wants_repeat(launches, kept)) {
+        cached = find_launch(launches, stream, launch->function, launch->arguments, launch->bytes);
+        if (wants_repeat(launches, cached)) {
             status            = mpath_repeat_create(stream, launch->function, launch->arguments, launch->ctas,
-                                                    MPATH_KERNEL_THREADS, &kept->repeat);
+                                                    MPATH_KERNEL_THREADS, &cached->repeat);
             launches->refused = status == MPATH_ERR_UNSUPPORTED;
             if ((status != MPATH_OK) && !launches->refused) {
                 return status;
             }
         }
-        if ((kept->repeat != NULL) && launch->follows) {
-            return mpath_repeat_start(kept->repeat);
+        if ((cached->repeat != NULL) && launch->follows) {
+            return mpath_repeat_start(cached->repeat);
         }
     }
     memcpy(launch->arguments, &launch->number, sizeof(launch->number));

@@ -8,9 +8,9 @@
  * idle for some microseconds between two fragments, which the stores of a kernel can fill; while both are at work they share
  * the port. Two H200 carry 362 GB/s by engines in fragments of 8 MiB with a kernel that writes as much, where the engines
  * alone reach 326 (doc/benchmarks/2026-11-22-h200.md). What it is worth depends on the machine, so it is tried, by
- * kind of call (tune/trial.h), beginning with what others have found (node/kept.h).
+ * kind of call (tune/trial.h), beginning with what others have found (node/history.h).
  */
-#include "node/kept.h"
+#include "node/history.h"
 #include "node/node_private.h"
 
 #include "device/memory.h"
@@ -704,11 +704,11 @@ static int has_gaps(const mpath_gpu_coll_t *gpu)
 /* Calls of a kind begin. */
 static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_trial_t *kind)
 {
-    mpath_learned_t kept;
-    mpath_status_t status = mpath_gpu_kept_take(gpu, MPATH_HISTORY_HELP, OPERATION, number, &kept);
+    mpath_learned_t learned;
+    mpath_status_t status = mpath_gpu_history_take(gpu, MPATH_HISTORY_HELP, OPERATION, number, &learned);
 
-    for (unsigned option = 0; (option < NUM_SHARES) && (kept.learned_ns > 0); option++) {
-        if (shares[option] == kept.value) {
+    for (unsigned option = 0; (option < NUM_SHARES) && (learned.learned_ns > 0); option++) {
+        if (shares[option] == learned.value) {
             mpath_trial_resume(kind, &mpath_trial_of_calls, NUM_SHARES, option);
         }
     }
@@ -721,7 +721,7 @@ static void tell_decided(const mpath_gpu_coll_t *gpu, int number, const mpath_tr
     mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
                 shares[kind->option]);
     if (mpath_trial_is_sure(kind, &mpath_trial_of_calls)) {
-        mpath_gpu_kept_learned(gpu, MPATH_HISTORY_HELP, OPERATION, number, shares[kind->option]);
+        mpath_gpu_history_note(gpu, MPATH_HISTORY_HELP, OPERATION, number, shares[kind->option]);
     }
 }
 
@@ -838,17 +838,17 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->me       = mpath_team_rank(team);
     mpath_import_set_limit((unsigned)gpu->settings->gpu_imports);
     mpath_peer_rates_init(&gpu->rates);
-    gpu->usable       = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
-    ranks             = gpu->usable ? size : 1; /* between nodes nothing here is used, whatever their number */
-    cells             = ranks * ranks;
-    gpu->demand       = calloc(cells, sizeof(*gpu->demand));
-    gpu->known        = calloc(MPATH_BOARD_SIDES * ranks, sizeof(*gpu->known));
-    gpu->refused      = calloc(cells, sizeof(*gpu->refused));
-    gpu->devices      = calloc(MPATH_BOARD_SIDES * ranks, sizeof(*gpu->devices));
-    gpu->fragments    = calloc(ranks, sizeof(*gpu->fragments));
-    gpu->turns.places = calloc(ranks, sizeof(*gpu->turns.places));
-    gpu->staged_send  = calloc(2 * ranks, sizeof(*gpu->staged_send));
-    if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
+    gpu->usable        = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
+    ranks              = gpu->usable ? size : 1; /* between nodes nothing here is used, whatever their number */
+    cells              = ranks * ranks;
+    gpu->demand        = calloc(cells, sizeof(*gpu->demand));
+    gpu->export_states = calloc(MPATH_BOARD_SIDES * ranks, sizeof(*gpu->export_states));
+    gpu->refused       = calloc(cells, sizeof(*gpu->refused));
+    gpu->devices       = calloc(MPATH_BOARD_SIDES * ranks, sizeof(*gpu->devices));
+    gpu->fragments     = calloc(ranks, sizeof(*gpu->fragments));
+    gpu->turns.places  = calloc(ranks, sizeof(*gpu->turns.places));
+    gpu->staged_send   = calloc(2 * ranks, sizeof(*gpu->staged_send));
+    if ((gpu->demand == NULL) || (gpu->export_states == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
         (gpu->fragments == NULL) || (gpu->turns.places == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
@@ -897,7 +897,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     mpath_peer_again_destroy(gpu->again);
     mpath_order_destroy(gpu->order);
     free(gpu->demand);
-    free(gpu->known);
+    free(gpu->export_states);
     free(gpu->refused);
     free(gpu->devices);
     free(gpu->fragments);

@@ -23,18 +23,18 @@ typedef enum gpu_lane {
     LANE_STAGED  /* through host memory */
 } gpu_lane_t;
 
-#define GPU_KNOWN_EXPORTS 8
+#define GPU_EXPORT_STATES 8
 
 /* An allocation of some rank, and who has opened it. The same on all ranks: it follows from what all have seen. */
-typedef struct gpu_known {
+typedef struct gpu_export_state {
     uint64_t base, bytes, buffer_id; /* all 0: empty */
     uint64_t opened, failed;         /* masks of ranks, with the devices that they work with now */
-} gpu_known_t;
+} gpu_export_state_t;
 
-typedef struct gpu_known_list {
-    gpu_known_t exports[GPU_KNOWN_EXPORTS];
+typedef struct gpu_export_states {
+    gpu_export_state_t exports[GPU_EXPORT_STATES];
     int next; /* to be replaced */
-} gpu_known_list_t;
+} gpu_export_states_t;
 
 /* A pair of GPUs between which opening memory has failed: not tried again. The same on all ranks. */
 typedef struct gpu_refused {
@@ -136,9 +136,9 @@ struct mpath_gpu_coll {
 
     uint64_t *demand; /* [n][n] of the call */
     gpu_decided_t decided;
-    gpu_known_list_t *known; /* [sides][n] */
-    gpu_refused_t *refused;  /* [opener][owner] */
-    int32_t *devices;        /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
+    gpu_export_states_t *export_states; /* [sides][n] */
+    gpu_refused_t *refused;             /* [opener][owner] */
+    int32_t *devices; /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
     mpath_order_t *order;
     mpath_peer_fragment_t *engine_fragments;              /* capacity: all fragments of an order */
     mpath_peer_again_t *again;                            /* NULL: no memory for it */

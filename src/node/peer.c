@@ -7,7 +7,7 @@
 
 /* The launches of a communicator's last calls, and repeats of those that came again. */
 
-#define AGAIN_KEPT 8
+#define AGAIN_CACHED 8
 #define AGAIN_BEFORE_REPEAT 2 /* making one costs as much as it saves in some 20 launches */
 
 typedef struct again_launch {
@@ -22,7 +22,7 @@ typedef struct again_launch {
 struct mpath_peer_again {
     uint64_t clock;
     int refused; /* this driver takes no graphs */
-    again_launch_t kept[AGAIN_KEPT];
+    again_launch_t cached[AGAIN_CACHED];
 };
 
 mpath_peer_again_t *mpath_peer_again_create(void)
@@ -32,8 +32,8 @@ mpath_peer_again_t *mpath_peer_again_create(void)
 
 void mpath_peer_again_destroy(mpath_peer_again_t *again)
 {
-    for (int i = 0; (again != NULL) && (i < AGAIN_KEPT); i++) {
-        mpath_repeat_destroy(again->kept[i].repeat);
+    for (int i = 0; (again != NULL) && (i < AGAIN_CACHED); i++) {
+        mpath_repeat_destroy(again->cached[i].repeat);
     }
     free(again);
 }
@@ -42,18 +42,18 @@ void mpath_peer_again_destroy(mpath_peer_again_t *again)
 static again_launch_t *find_launch(mpath_peer_again_t *again, mpath_stream_t *stream, const mpath_launch_copy_t *launch)
 {
     size_t bytes           = launch->fragments_count * sizeof(*launch->fragments);
-    again_launch_t *oldest = &again->kept[0];
+    again_launch_t *oldest = &again->cached[0];
 
     again->clock++;
-    for (int i = 0; i < AGAIN_KEPT; i++) {
-        again_launch_t *kept = &again->kept[i];
+    for (int i = 0; i < AGAIN_CACHED; i++) {
+        again_launch_t *cached = &again->cached[i];
 
-        if ((kept->stream == stream) && (kept->count == launch->fragments_count) && (kept->ctas == launch->ctas) &&
-            (memcmp(kept->fragments, launch->fragments, bytes) == 0)) {
-            kept->used = again->clock;
-            return kept;
+        if ((cached->stream == stream) && (cached->count == launch->fragments_count) &&
+            (cached->ctas == launch->ctas) && (memcmp(cached->fragments, launch->fragments, bytes) == 0)) {
+            cached->used = again->clock;
+            return cached;
         }
-        oldest = (kept->used < oldest->used) ? kept : oldest;
+        oldest = (cached->used < oldest->used) ? cached : oldest;
     }
     mpath_repeat_destroy(oldest->repeat);
     *oldest = (again_launch_t){
@@ -66,21 +66,21 @@ mpath_status_t mpath_peer_again_launch(mpath_peer_again_t *again, mpath_stream_t
                                        const mpath_launch_copy_t *launch, const mpath_peer_number_t *number)
 {
     mpath_status_t status = MPATH_OK;
-    again_launch_t *kept;
+    again_launch_t *cached;
 
     if ((again == NULL) || again->refused || (launch->fragments_count > MPATH_KERNEL_FRAGMENTS_FEW)) {
         return mpath_launch_copy(stream, launch);
     }
-    kept = find_launch(again, stream, launch);
-    if ((kept->repeat == NULL) && (kept->times++ >= AGAIN_BEFORE_REPEAT)) {
-        status         = mpath_repeat_copy(stream, launch, number->address, &kept->repeat);
+    cached = find_launch(again, stream, launch);
+    if ((cached->repeat == NULL) && (cached->times++ >= AGAIN_BEFORE_REPEAT)) {
+        status         = mpath_repeat_copy(stream, launch, number->address, &cached->repeat);
         again->refused = status == MPATH_ERR_UNSUPPORTED;
     }
-    if (kept->repeat == NULL) {
+    if (cached->repeat == NULL) {
         return again->refused || (status == MPATH_OK) ? mpath_launch_copy(stream, launch) : status;
     }
     atomic_store_explicit(number->word, launch->flags[0].value, memory_order_release);
-    return mpath_repeat_start(kept->repeat);
+    return mpath_repeat_start(cached->repeat);
 }
 
 /* Fragments that go to the driver in one call. */

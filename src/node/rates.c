@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rates of a team's GPUs: whose they are, whether an earlier probe has left them, and what is kept of a new one. */
+/* Rates of a team's GPUs: whose they are, whether an earlier probe has left them, and what is saved of a new one. */
 #include "node/rates_private.h"
 
 #include "device/ipc_export.h"
@@ -458,7 +458,7 @@ static mpath_status_t gpu_rates_measure(mpath_team_t *team, mpath_gpu_t *gpu, co
     return status;
 }
 
-#define KEPT_MAX 4
+#define RATES_CACHED 4
 
 /* What a rank tells of its GPU. */
 typedef struct rates_hello {
@@ -471,9 +471,9 @@ typedef struct rates_hello {
 /* Of this process, from earlier communicators. */
 static struct {
     pthread_mutex_t mutex;
-    mpath_node_rates_t nodes[KEPT_MAX];
+    mpath_node_rates_t nodes[RATES_CACHED];
     int next;
-} kept = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} rates_cache = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_flag measuring = ATOMIC_FLAG_INIT;
 
@@ -523,7 +523,7 @@ static void name_gpus(const rates_node_t *place, mpath_node_rates_t *node)
     }
 }
 
-/* --- what is known ----------------------------------------------------------------------------------------------- */
+/* --- from earlier ----------------------------------------------------------------------------------------------- */
 
 void mpath_gpu_rates_of(const mpath_node_rates_t *node, const mpath_device_uuid_t *uuids, int num_gpus,
                         mpath_gpu_probe_t *probe)
@@ -547,24 +547,24 @@ void mpath_gpu_rates_of(const mpath_node_rates_t *node, const mpath_device_uuid_
 
 static void remember(const mpath_node_rates_t *node)
 {
-    pthread_mutex_lock(&kept.mutex);
-    kept.nodes[kept.next] = *node;
-    kept.next             = (kept.next + 1) % KEPT_MAX;
-    pthread_mutex_unlock(&kept.mutex);
+    pthread_mutex_lock(&rates_cache.mutex);
+    rates_cache.nodes[rates_cache.next] = *node;
+    rates_cache.next                    = (rates_cache.next + 1) % RATES_CACHED;
+    pthread_mutex_unlock(&rates_cache.mutex);
 }
 
 static int recall(mpath_node_rates_t *node)
 {
-    pthread_mutex_lock(&kept.mutex);
-    for (int i = 0; (i < KEPT_MAX) && !node->known; i++) {
-        const mpath_node_rates_t *old = &kept.nodes[i];
+    pthread_mutex_lock(&rates_cache.mutex);
+    for (int i = 0; (i < RATES_CACHED) && !node->known; i++) {
+        const mpath_node_rates_t *old = &rates_cache.nodes[i];
 
         if (old->known && (old->num_gpus == node->num_gpus) &&
             (memcmp(old->uuids, node->uuids, (size_t)node->num_gpus * sizeof(node->uuids[0])) == 0)) {
             *node = *old;
         }
     }
-    pthread_mutex_unlock(&kept.mutex);
+    pthread_mutex_unlock(&rates_cache.mutex);
     return node->known;
 }
 
@@ -600,7 +600,7 @@ static void look_up(const rates_node_t *place, const char *file, mpath_node_rate
     }
 }
 
-/* --- what is kept ------------------------------------------------------------------------------------------------ */
+/* --- from this probe --------------------------------------------------------------------------------------------- */
 
 /* Why the figures are not believed, as far as this process can tell what the links promise; NULL: they are. */
 static const char *find_doubt(const mpath_team_t *team, const mpath_node_rates_t *node)
@@ -618,7 +618,7 @@ static const char *find_doubt(const mpath_team_t *team, const mpath_node_rates_t
 }
 
 /* By the rank that has looked for the file. */
-static void keep(const mpath_team_t *team, const rates_node_t *place, mpath_node_rates_t *node)
+static void rates_save(const mpath_team_t *team, const rates_node_t *place, mpath_node_rates_t *node)
 {
     const char *doubt = find_doubt(team, node);
 
@@ -670,7 +670,7 @@ static mpath_status_t measure(mpath_team_t *team, mpath_gpu_t *gpu, rates_node_t
     status = gpu_rates_measure(team, gpu, places, nodes);
     if ((status == MPATH_OK) && place->measures && nodes[mpath_team_node(team)].known &&
         (place->ranks[0] == mpath_team_rank(team))) {
-        keep(team, place, &nodes[mpath_team_node(team)]);
+        rates_save(team, place, &nodes[mpath_team_node(team)]);
     }
     return (status == MPATH_OK) ? spread(team, places, nodes) : status; /* whether they are believed */
 }

@@ -15,10 +15,10 @@
  * goes through the host.
  *
  * How large that part is follows from the times of earlier calls (tune/share.h), of which ranks tell in their cells: the
- * same on all. It begins with what others have found for such calls (node/kept.h).
+ * same on all. It begins with what others have found for such calls (node/history.h).
  */
 #include "node/flagged.h"
-#include "node/kept.h"
+#include "node/history.h"
 #include "node/reduce_private.h"
 
 #include "device/usage.h"
@@ -66,29 +66,30 @@ static uint64_t least_of(const mpath_gpu_coll_t *coll, uint64_t first_bps)
     return (wanted > 0) ? wanted : mpath_reduce_host_least_bytes(first_bps);
 }
 
-/* host->last: what is known of calls of that size. Collective in the first of them. */
+/* host->last: what calls of that size have shown. Collective in the first of them. */
 static mpath_status_t find_beside(gpu_host_t *host, const mpath_gpu_coll_t *coll, uint64_t first_bps, uint64_t bytes)
 {
     uint64_t least_bytes  = least_of(coll, first_bps);
     mpath_status_t status = MPATH_OK;
     unsigned class        = 0;
-    mpath_learned_t kept;
+    mpath_learned_t learned;
 
     while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
         class ++;
     }
     host->last = &host->beside[class];
-    if (host->known[class]) {
+    if (host->history_taken[class]) {
         return MPATH_OK;
     }
-    host->known[class]      = 1;
-    host->kept_class[class] = 63 - __builtin_clzll(least_bytes << class);
+    host->history_taken[class] = 1;
+    host->history_class[class] = 63 - __builtin_clzll(least_bytes << class);
     mpath_beside_init(host->last, first_bps, each_host_bps(coll) / 100 * HOST_REACHED_PERCENT);
-    status = mpath_gpu_kept_take(coll, MPATH_HISTORY_HOST_SHARE, host->operation, host->kept_class[class], &kept);
-    if (kept.learned_ns > 0) {
-        mpath_beside_resume(host->last, kept.value);
+    status = mpath_gpu_history_take(coll, MPATH_HISTORY_HOST_SHARE, host->operation, host->history_class[class],
+                                    &learned);
+    if (learned.learned_ns > 0) {
+        mpath_beside_resume(host->last, learned.value);
         mpath_debug("calls of %llu bytes begin with %llu millionths through the host, as others have found",
-                    (unsigned long long)bytes, (unsigned long long)kept.value);
+                    (unsigned long long)bytes, (unsigned long long)learned.value);
     }
     return status;
 }
@@ -194,15 +195,15 @@ static void gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buff
     tell(coll, host, capacity);
 }
 
-/* A call's times for what is known of its kind, and what follows from them for others. */
+/* A call's times for the history of its kind, and what follows from them for others. */
 static void note_times(const mpath_gpu_coll_t *coll, const gpu_host_t *host, const uint64_t *times_ns)
 {
     uint32_t share;
 
     mpath_beside_note(host->last, times_ns[0], times_ns[1]);
     if (mpath_beside_found(host->last, &share)) {
-        mpath_gpu_kept_learned(coll, MPATH_HISTORY_HOST_SHARE, host->operation,
-                               host->kept_class[host->last - host->beside], share);
+        mpath_gpu_history_note(coll, MPATH_HISTORY_HOST_SHARE, host->operation,
+                               host->history_class[host->last - host->beside], share);
     }
 }
 

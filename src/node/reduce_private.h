@@ -21,8 +21,8 @@ typedef struct gpu_eager gpu_eager_t;
 typedef struct gpu_host {
     const char *operation; /* in the file, see node/reduce_private.h */
     int refused;           /* the same on all ranks: there are no slots for now */
-    int known[GPU_HOST_CLASSES];
-    int kept_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
+    int history_taken[GPU_HOST_CLASSES];
+    int history_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
     mpath_beside_t beside[GPU_HOST_CLASSES];
     mpath_beside_t *last; /* of the last call that could have used it; NULL: it has been noted */
     uint64_t last_call;   /* its number */

@@ -27,7 +27,7 @@
 #include "pipeline/pipeline_private.h"
 
 #define SHARE_GPU_RANKS MPATH_KERNEL_REDUCE_RANKS /* of a node, at most; and nodes that a GPU combines */
-#define SHARE_GPU_KNOWN 8
+#define SHARE_GPU_OPENED 8
 #define SHARE_GPU_COPIES 3 /* types that differ in what addresses are a multiple of */
 
 /* Sides of a rank. */
@@ -47,11 +47,11 @@ typedef struct share_gpu_cell {
 } share_gpu_cell_t;
 
 /* Buffers of this rank that all mates have opened: in jobs with these flags, which say what sides. */
-typedef struct share_gpu_known {
+typedef struct share_gpu_opened {
     unsigned flags; /* MPATH_SHARE_* */
     int gpu;        /* mpath_gpu_number() */
     uint64_t base[SHARE_GPU_SIDES], bytes[SHARE_GPU_SIDES], buffer_id[SHARE_GPU_SIDES];
-} share_gpu_known_t;
+} share_gpu_opened_t;
 
 /* Segments that the GPU works on. */
 typedef struct share_gpu_flight {
@@ -69,8 +69,8 @@ struct share_gpu {
     int refusals;        /* calls in which some rank could not open what it had to; the same on all ranks */
     mpath_pause_t pause; /* since there were too many */
     int in_use;          /* mates may still read and write this rank's buffers */
-    share_gpu_known_t known[SHARE_GPU_KNOWN];
-    unsigned next_known;
+    share_gpu_opened_t opened[SHARE_GPU_OPENED];
+    unsigned next_opened;
     mpath_import_t *imports[SHARE_GPU_SIDES][SHARE_GPU_RANKS];
     mpath_device_ptr_t buffers[SHARE_GPU_SIDES][SHARE_GPU_RANKS]; /* by local rank */
     const uint64_t *recv_offsets[SHARE_GPU_RANKS];

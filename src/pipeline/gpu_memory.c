@@ -166,9 +166,9 @@ static int look(mpath_share_t *share, const mpath_share_job_t *job)
            look_at_side(job->recv_buffer, job->gpus->recv_bytes, recv, &mine->sides[SHARE_GPU_RECV]);
 }
 
-static share_gpu_known_t memory_of(const share_gpu_t *gpu)
+static share_gpu_opened_t memory_of(const share_gpu_t *gpu)
 {
-    share_gpu_known_t memory;
+    share_gpu_opened_t memory;
 
     memset(&memory, 0, sizeof(memory)); /* they are compared as bytes */
     memory.gpu = mpath_gpu_number(gpu->device);
@@ -181,35 +181,35 @@ static share_gpu_known_t memory_of(const share_gpu_t *gpu)
 }
 
 /* NULL: mates have not met this memory. */
-static share_gpu_known_t *find_known(share_gpu_t *gpu)
+static share_gpu_opened_t *find_opened(share_gpu_t *gpu)
 {
-    share_gpu_known_t memory = memory_of(gpu);
+    share_gpu_opened_t memory = memory_of(gpu);
 
-    for (int i = 0; i < SHARE_GPU_KNOWN; i++) {
-        memory.flags = gpu->known[i].flags;
-        if ((memory.flags != 0) && (memcmp(&memory, &gpu->known[i], sizeof(memory)) == 0)) {
-            return &gpu->known[i];
+    for (int i = 0; i < SHARE_GPU_OPENED; i++) {
+        memory.flags = gpu->opened[i].flags;
+        if ((memory.flags != 0) && (memcmp(&memory, &gpu->opened[i], sizeof(memory)) == 0)) {
+            return &gpu->opened[i];
         }
     }
     return NULL;
 }
 
-static int is_known(share_gpu_t *gpu, unsigned flags)
+static int is_opened(share_gpu_t *gpu, unsigned flags)
 {
-    const share_gpu_known_t *known = find_known(gpu);
+    const share_gpu_opened_t *opened = find_opened(gpu);
 
-    return (known != NULL) && ((flags & ~known->flags) == 0);
+    return (opened != NULL) && ((flags & ~opened->flags) == 0);
 }
 
 static void remember(share_gpu_t *gpu, unsigned flags)
 {
-    share_gpu_known_t *known = find_known(gpu);
+    share_gpu_opened_t *opened = find_opened(gpu);
 
-    if (known == NULL) {
-        known  = &gpu->known[gpu->next_known++ % SHARE_GPU_KNOWN];
-        *known = memory_of(gpu);
+    if (opened == NULL) {
+        opened  = &gpu->opened[gpu->next_opened++ % SHARE_GPU_OPENED];
+        *opened = memory_of(gpu);
     }
-    known->flags |= flags;
+    opened->flags |= flags;
 }
 
 static void write_cell(mpath_share_t *share, const mpath_share_job_t *job)
@@ -243,7 +243,7 @@ uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *jo
     if (!usable) {
         return flags | MPATH_CALL_APART;
     }
-    return flags | (is_known(gpu, job->flags) ? 0 : MPATH_CALL_MOVED);
+    return flags | (is_opened(gpu, job->flags) ? 0 : MPATH_CALL_MOVED);
 }
 
 /* -- what this rank opens -- */

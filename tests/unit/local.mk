@@ -253,9 +253,9 @@ unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_pl
 unit_programs += unit/test_gpu_help
 unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_trials_ended -Wl,--wrap=mpath_peer_again_launch
-unit_programs += unit/test_gpu_kept
-unit_test_gpu_kept_SOURCES = unit/test_gpu_kept.c $(gpu_sources) $(ranks_sources)
-unit_test_gpu_kept_LDFLAGS = -Wl,--wrap=mpath_beside_note
+unit_programs += unit/test_gpu_history
+unit_test_gpu_history_SOURCES = unit/test_gpu_history.c $(gpu_sources) $(ranks_sources)
+unit_test_gpu_history_LDFLAGS = -Wl,--wrap=mpath_beside_note
 unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm

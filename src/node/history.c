@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What calls on device memory of a node have shown: the machine, the exchange, the file. */
-#include "node/kept.h"
+#include "node/history.h"
 
 #include "device/device.h"
 #include "node/node_private.h"
@@ -70,33 +70,33 @@ static const char *file_of(const mpath_gpu_coll_t *gpu)
     return ((gpu->me == 0) && (path[0] != '\0')) ? path : NULL;
 }
 
-mpath_status_t mpath_gpu_kept_take(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
-                                   int size_class, mpath_learned_t *kept_p)
+mpath_status_t mpath_gpu_history_take(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                                      int size_class, mpath_learned_t *learned_p)
 {
     const mpath_history_key_t key = key_of(gpu, kind, operation, size_class);
 
-    *kept_p = (mpath_learned_t){.learned_ns = 0};
+    *learned_p = (mpath_learned_t){.learned_ns = 0};
     if (gpu->settings->adapt == MPATH_ADAPT_OFF) {
         return MPATH_OK;
     }
     if (file_of(gpu) != NULL) {
         mpath_history_look(file_of(gpu), key.machine);
     }
-    *kept_p = mpath_history_of(&key);
-    return mpath_history_agree(gpu->team, kept_p, 1);
+    *learned_p = mpath_history_of(&key);
+    return mpath_history_agree(gpu->team, learned_p, 1);
 }
 
-void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+void mpath_gpu_history_note(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
                             int size_class, uint64_t value)
 {
-    mpath_history_line_t line    = {.key = key_of(gpu, kind, operation, size_class), .value = value};
-    const mpath_learned_t kept   = {.learned_ns = mpath_history_now(), .value = value};
-    const mpath_learned_t before = mpath_history_of(&line.key);
+    mpath_history_line_t line     = {.key = key_of(gpu, kind, operation, size_class), .value = value};
+    const mpath_learned_t learned = {.learned_ns = mpath_history_now(), .value = value};
+    const mpath_learned_t before  = mpath_history_of(&line.key);
 
     if (gpu->settings->adapt == MPATH_ADAPT_OFF) {
         return;
     }
-    (void)mpath_history_note(&line.key, &kept);
+    (void)mpath_history_note(&line.key, &learned);
     if ((file_of(gpu) != NULL) && ((before.learned_ns == 0) || (before.value != value))) {
         (void)mpath_history_put(file_of(gpu), &line, 1);
     }

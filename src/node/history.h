@@ -9,28 +9,28 @@
  *     help          alltoallv, also for Allgathers: what a kernel writes beside copy engines (node/node.c). Size
  *                   class: mpath_trial_kind()
  *
- * Not kept is what is the fastest where the function that mpath replaces is among it (tune/function.h, tune/doubt.h,
+ * Not in the history is what is the fastest where the function that mpath replaces is among it (tune/function.h, tune/doubt.h,
  * tune/passing.h): that is a property of the MPI, how it was built, its parameters and its other components, of which
  * no checksum can be had here, and the trials are a few calls. Nor which routes are, of a plan and the static ones: the
  * kinds of these calls follow from rates that are learned, and mean something else when they have changed.
  *
- * With adapt=off nothing is taken or kept.
+ * With adapt=off nothing is taken or noted.
  */
-#ifndef MPATH_NODE_KEPT_H
-#define MPATH_NODE_KEPT_H
+#ifndef MPATH_NODE_HISTORY_H
+#define MPATH_NODE_HISTORY_H
 
 #include "node/node.h"
 #include "tune/history.h"
 
 /*
- * Before the first call of a kind, after mpath_gpu_coll_prepare(): what others have learned, *kept_p the same on all
+ * Before the first call of a kind, after mpath_gpu_coll_prepare(): what others have learned, *learned_p the same on all
  * ranks. Collective.
  */
-mpath_status_t mpath_gpu_kept_take(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
-                                   int size_class, mpath_learned_t *kept_p);
+mpath_status_t mpath_gpu_history_take(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                                      int size_class, mpath_learned_t *learned_p);
 
 /* The calls of all ranks have shown this. Errors of the file are logged. */
-void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+void mpath_gpu_history_note(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
                             int size_class, uint64_t value);
 
 #endif
