@@ -59,6 +59,20 @@ static mpath_status_t look_at_marks(mpath_gpu_coll_t *gpu)
     return mpath_status_is_error(status) ? status : MPATH_OK;
 }
 
+/* What a pair's message sends through host memory: all, its end, or nothing. */
+static uint64_t gpu_staged_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    size_t pair = (size_t)source * (size_t)gpu->size + (size_t)destination;
+
+    return (gpu->decided.lanes[pair] == LANE_STAGED) ? gpu->demand[pair] : gpu->decided.beside[pair];
+}
+
+/* What the sender's kernel writes of a message that its engine pushes. */
+static uint64_t gpu_helped_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    return gpu->decided.helped[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
 /* My own copies have left my send buffer. */
 static int is_sent(const mpath_gpu_coll_t *gpu)
 {
@@ -451,6 +465,8 @@ static mpath_status_t start_fragments(mpath_gpu_coll_t *gpu, mpath_stream_t *str
     return status;
 }
 
+#define HELP_CTAS 32 /* of the kernel with a part of what is pushed */
+
 /*
  * Small pairs, and a part of what is pushed: one kernel, and with it what the rank sends to itself, unless it would hold
  * up the small ones while engines are at work.
@@ -458,7 +474,7 @@ static mpath_status_t start_fragments(mpath_gpu_coll_t *gpu, mpath_stream_t *str
 static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     int helps     = gpu->decided.help_percent > 0;
-    unsigned ctas = helps ? GPU_HELP_CTAS : 0, count = 0;
+    unsigned ctas = helps ? HELP_CTAS : 0, count = 0;
     mpath_stream_t *stream;
     mpath_status_t status;
 

@@ -235,11 +235,6 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
  */
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
-/* Of the kernel with a part of what is pushed. */
-#define GPU_HELP_CTAS 32
-
-/* node/node.c: everything that this rank starts. */
-
 /*
  * node/flagged.c: short messages, sent before the agreement, by a kernel that mpath_gpu_coll_publish() starts
  * if this rank may expect that all others do the same. And, in a call that another algorithm carries, what those that
@@ -249,8 +244,6 @@ void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu);
 
 uint64_t mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu);
-
-/* node/node.c: until this rank's part is done. On an error nothing of this rank is under way any more. */
 
 /*
  * Of a rank, where a part of a call goes through the host beside the rest: for chunks of 2 MiB. Those of 1 MiB were
@@ -275,23 +268,9 @@ static inline gpu_lane_t gpu_lane(const mpath_gpu_coll_t *gpu, int source, int d
     return (gpu_lane_t)gpu->decided.lanes[(size_t)source * (size_t)gpu->size + (size_t)destination];
 }
 
-/* What a pair's message sends through host memory: all, its end, or nothing. */
-static inline uint64_t gpu_staged_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
-{
-    size_t pair = (size_t)source * (size_t)gpu->size + (size_t)destination;
-
-    return (gpu->decided.lanes[pair] == LANE_STAGED) ? gpu->demand[pair] : gpu->decided.beside[pair];
-}
-
 static inline uint64_t gpu_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
 {
     return gpu->demand[(size_t)source * (size_t)gpu->size + (size_t)destination];
-}
-
-/* What the sender's kernel writes of a message that its engine pushes. */
-static inline uint64_t gpu_helped_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
-{
-    return gpu->decided.helped[(size_t)source * (size_t)gpu->size + (size_t)destination];
 }
 
 static inline const mpath_board_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, int rank)

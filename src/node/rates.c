@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rates of a team's GPUs: whose they are, whether an earlier probe has left them, and what is saved of a new one. */
-#include "node/rates_private.h"
+#include "node/rates.h"
 
 #include "device/ipc_export.h"
 #include "device/ipc_import.h"
@@ -69,6 +69,13 @@ typedef struct rates_copy {
     uint64_t bytes;
     int by_kernel;
 } rates_copy_t;
+
+/* The GPUs of a node, and the first rank on each. */
+typedef struct rates_node {
+    mpath_gpu_survey_t survey; /* what is said of links is not filled in */
+    int ranks[MPATH_MAX_GPUS];
+    int measures; /* its figures are not known */
+} rates_node_t;
 
 /* --- set-up ------------------------------------------------------------------------------------------------------ */
 

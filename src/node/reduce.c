@@ -363,6 +363,23 @@ static mpath_status_t arrived(void *owner, int from, uint64_t offset, uint64_t b
     return status;
 }
 
+/* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
+static mpath_device_ptr_t gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
+{
+    const char *own = (side == MPATH_BOARD_SEND) ? coll->send.buffer : coll->receive.buffer;
+
+    if (rank == coll->me) {
+        return (mpath_device_ptr_t)(uintptr_t)own + offset;
+    }
+    return mpath_import_address(coll->decided.imports[side][rank], gpu_cell(coll, rank)->sides[side].address + offset);
+}
+
+/* The rank whose elements are combined as number `index`, in this rank's part. */
+static int gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
+{
+    return gpu->in_ring ? (gpu->me + 1 + index) % gpu->size : index;
+}
+
 /* Everything for this rank has come: its kernel. */
 static mpath_status_t combine(mpath_gpu_coll_t *coll)
 {

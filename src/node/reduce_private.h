@@ -19,7 +19,7 @@ typedef struct gpu_eager gpu_eager_t;
 
 /* What calls have shown of the path through the host. */
 typedef struct gpu_host {
-    const char *operation; /* in the file, see node/reduce_private.h */
+    const char *operation; /* in the file, see node/history.h */
     int refused;           /* the same on all ranks: there are no slots for now */
     int history_taken[GPU_HOST_CLASSES];
     int history_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
@@ -76,23 +76,6 @@ struct mpath_symmetric_gpu {
     int algorithm;           /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
     int in_ring;             /* its elements are combined in the order of a ring, whatever the algorithm */
 };
-
-/* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
-static inline mpath_device_ptr_t gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
-{
-    const char *own = (side == MPATH_BOARD_SEND) ? coll->send.buffer : coll->receive.buffer;
-
-    if (rank == coll->me) {
-        return (mpath_device_ptr_t)(uintptr_t)own + offset;
-    }
-    return mpath_import_address(coll->decided.imports[side][rank], gpu_cell(coll, rank)->sides[side].address + offset);
-}
-
-/* The rank whose elements are combined as number `index`, in this rank's part. */
-static inline int gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
-{
-    return gpu->in_ring ? (gpu->me + 1 + index) % gpu->size : index;
-}
 
 /*
  * node/reduce.c: the order in which elements are combined, the same for the same size, ranks and parameters,

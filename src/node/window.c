@@ -2,7 +2,6 @@
 /* Windows: allocated, published, opened. */
 #include "node/window.h"
 #include "device/kernels/reduce_args.h"
-#include "node/reduce_private.h"
 
 #include "device/usage.h"
 

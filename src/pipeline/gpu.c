@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Share engine on device memory: the steps that a rank's GPU does. */
+/* The pipeline on device memory: the steps that a rank's GPU does. */
 #include "pipeline/gpu.h"
 
 #include "node/streams.h"
@@ -9,7 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Share engine on device memory: launches that belong together, as few as possible. */
+/*
+ * Launches of a step that belong together, as few as possible: what follows the reduction or copy before it, in all buffers
+ * alike, goes with it in one. The streams' lock is held from begin to end.
+ */
+
+typedef struct share_batch {
+    mpath_share_t *share;
+    mpath_stream_t *stream;
+    int copies; /* one source, of whatever type: bytes are copied */
+    uint64_t bytes;
+    mpath_kernel_reduce_t next;
+    int launched;
+    mpath_status_t status;
+} share_batch_t;
 
 static void share_batch_begin(mpath_share_t *share, mpath_stream_t *stream, int copies, share_batch_t *batch)
 {
@@ -23,7 +36,7 @@ static void share_batch_begin(mpath_share_t *share, mpath_stream_t *stream, int 
 /* To copy one needs not know what it is: the kernels that combine one source. */
 static const mpath_reduce_type_t copy_types[SHARE_GPU_COPIES] = {MPATH_REDUCE_U64, MPATH_REDUCE_U32, MPATH_REDUCE_U8};
 
-mpath_status_t mpath_share_batch_find(share_gpu_t *gpu)
+mpath_status_t mpath_share_gpu_find_copies(share_gpu_t *gpu)
 {
     mpath_status_t status = MPATH_OK;
 

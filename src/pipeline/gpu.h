@@ -133,22 +133,7 @@ int mpath_share_gpu_reduce(mpath_share_t *share);
 int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link);
 int mpath_share_gpu_copy_out(mpath_share_t *share);
 
-/*
- * Launches of a GPU's step that belong together, for pipeline/gpu.c only: what follows the reduction or copy before it, in
- * all buffers alike, goes with it in one. The streams' lock is held from begin to end.
- */
-
-typedef struct share_batch {
-    mpath_share_t *share;
-    mpath_stream_t *stream;
-    int copies; /* one source, of whatever type: bytes are copied */
-    uint64_t bytes;
-    mpath_kernel_reduce_t next;
-    int launched;
-    mpath_status_t status;
-} share_batch_t;
-
-/* The functions that copy, on the device of the call: looking for a name costs more than a launch. */
-mpath_status_t mpath_share_batch_find(share_gpu_t *gpu);
+/* pipeline/gpu.c: the functions that copy, on the device of the call: looking for a name costs more than a launch. */
+mpath_status_t mpath_share_gpu_find_copies(share_gpu_t *gpu);
 
 #endif

@@ -302,7 +302,7 @@ static mpath_status_t make_ready(mpath_share_t *share)
     if (status == MPATH_OK) {
         status = mpath_stream_get(gpu->device, gpu->first_stream + 1, &gpu->from_host);
     }
-    return (status == MPATH_OK) ? mpath_share_batch_find(gpu) : status;
+    return (status == MPATH_OK) ? mpath_share_gpu_find_copies(gpu) : status;
 }
 
 /* All that this rank's GPU reads and writes in the job. */

@@ -26,6 +26,41 @@ void mpath_agree_wait_start(mpath_agree_wait_t *wait)
     wait->wait.idle.rounds = 0;
 }
 
+/* -- what the team's users do in a wait -- */
+
+static void users_drain(const mpath_team_t *team)
+{
+    for (const mpath_team_user_t *user = team->users; user != NULL && team->num_drains > 0; user = user->next) {
+        if (user->ops->drain != NULL) {
+            user->ops->drain(user->self);
+        }
+    }
+}
+
+/* Whether rails to `rank` do not connect any more; `anew`: the question is a new one. */
+static int users_are_cut_off(const mpath_team_t *team, int rank, int anew, char *text, size_t size)
+{
+    int cut_off = 0;
+
+    for (const mpath_team_user_t *user = team->users; user != NULL && !cut_off; user = user->next) {
+        cut_off = user->ops->is_cut_off != NULL && user->ops->is_cut_off(user->self, rank, anew, text, size);
+    }
+    return cut_off;
+}
+
+/* The last word of a leader, by whoever can carry it. */
+static int users_heard(const mpath_team_t *team, int rank, mpath_team_word_t *word)
+{
+    int heard = 0;
+
+    for (const mpath_team_user_t *user = team->users; user != NULL && !heard; user = user->next) {
+        heard = user->ops->heard != NULL && user->ops->heard(user->self, rank, word);
+    }
+    return heard;
+}
+
+/* -- who is waited for -- */
+
 /* A process of this node is gone: everybody has to know. */
 static mpath_status_t wait_lost(mpath_team_t *team, int rank)
 {
@@ -176,7 +211,7 @@ static mpath_status_t wait_check_words(mpath_agree_wait_t *wait, int leader, uin
     const mpath_channel_t *channel = &team->channels->list[team->channels->of_node[team->node_of[leader]]];
     mpath_team_word_t word;
 
-    if (!mpath_team_heard(team, leader, &word)) {
+    if (!users_heard(team, leader, &word)) {
         return MPATH_OK;
     }
     if (word.reason != MPATH_OK) {
@@ -227,7 +262,7 @@ static mpath_status_t wait_check_network(mpath_agree_wait_t *wait, uint64_t wait
     if (status != MPATH_OK || team->context->settings.agree_timeout_s < 0) {
         return status;
     }
-    cut_off = mpath_team_is_cut_off(team, leader, anew, text, sizeof(text));
+    cut_off = users_are_cut_off(team, leader, anew, text, sizeof(text));
     if (!cut_off || waited_ns < wait_timeout_ns(team)) {
         return MPATH_OK;
     }
@@ -279,12 +314,12 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
                                                                                             : MPATH_WAIT_TURN_SELDOM;
     if (wait->wait.idle.rounds < wait->wait.spins) {
         mpath_wait_spin(&wait->wait);
-        mpath_team_drain(team);
+        users_drain(team);
         return MPATH_OK;
     }
     wait->wait.rest_limit_s = wait->late_limit_s;
     wait->wait.limit_s      = team->agree->all_here || wait->for_data ? wait->data_limit_s : wait->late_limit_s;
-    mpath_team_drain(team);
+    users_drain(team);
     status = mpath_wait_pause(&wait->wait, &ops, wait);
     if (mpath_status_is_error(status)) {
         mpath_team_break(team, status);

@@ -531,25 +531,6 @@ void mpath_team_count_drains(mpath_team_t *team, int more)
     team->num_drains += more;
 }
 
-void mpath_team_drain(mpath_team_t *team)
-{
-    for (const mpath_team_user_t *user = team->users; user != NULL && team->num_drains > 0; user = user->next) {
-        if (user->ops->drain != NULL) {
-            user->ops->drain(user->self);
-        }
-    }
-}
-
-int mpath_team_is_cut_off(mpath_team_t *team, int rank, int anew, char *text, size_t size)
-{
-    int cut_off = 0;
-
-    for (const mpath_team_user_t *user = team->users; user != NULL && !cut_off; user = user->next) {
-        cut_off = user->ops->is_cut_off != NULL && user->ops->is_cut_off(user->self, rank, anew, text, size);
-    }
-    return cut_off;
-}
-
 void mpath_team_set_record(mpath_team_t *team, mpath_record_t *record)
 {
     mpath_record_leave_team(team->record);
@@ -571,16 +552,6 @@ int mpath_team_job_rank(const mpath_team_t *team)
 const char *mpath_team_name(const mpath_team_t *team)
 {
     return team->oob.name;
-}
-
-int mpath_team_heard(mpath_team_t *team, int rank, mpath_team_word_t *word)
-{
-    int heard = 0;
-
-    for (const mpath_team_user_t *user = team->users; user != NULL && !heard; user = user->next) {
-        heard = user->ops->heard != NULL && user->ops->heard(user->self, rank, word);
-    }
-    return heard;
 }
 
 uint64_t mpath_team_id(const mpath_team_t *team)

@@ -278,14 +278,7 @@ typedef struct mpath_team_user {
 void mpath_team_attach(mpath_team_t *team, mpath_team_user_t *user, const mpath_team_user_ops_t *ops, void *self);
 /* Who has attached itself with these; NULL: nobody. */
 void *mpath_team_attached(const mpath_team_t *team, const mpath_team_user_ops_t *ops);
-/* By mpath_team_settle() and the like, while they wait. */
-void mpath_team_drain(mpath_team_t *team);
 /* Somebody has something to drain from now on, 1, or has not any more, -1. */
 void mpath_team_count_drains(mpath_team_t *team, int more);
-
-/* What says is_cut_off of them. */
-int mpath_team_is_cut_off(mpath_team_t *team, int rank, int anew, char *text, size_t size);
-/* Leaders, by who can carry it. */
-int mpath_team_heard(mpath_team_t *team, int rank, mpath_team_word_t *word);
 
 #endif

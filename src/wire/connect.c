@@ -102,16 +102,6 @@ int mpath_links_find_peer(const mpath_links_t *links, int nic, int peer, int *ra
     return 0;
 }
 
-int mpath_links_nic_of(const mpath_links_t *links, int rail)
-{
-    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        if (((links->driven >> nic) & 1) && (links->fabric_nic[nic] == rail)) {
-            return nic;
-        }
-    }
-    return -1;
-}
-
 void mpath_links_forget_peers(mpath_links_t *links, mpath_nic_set_t nics)
 {
     int *known = links->peers;

@@ -41,8 +41,6 @@ mpath_status_t mpath_links_status(const mpath_links_t *links);
 
 /* The rail on a NIC that this rank drives; it stays as long as nothing has failed. */
 int mpath_links_rail(const mpath_links_t *links, int nic);
-/* The NIC on which this rank has a rail; -1: it has not. */
-int mpath_links_nic_of(const mpath_links_t *links, int rail);
 /* The number of `rank` on the rail of NIC `nic`, as reached at its NIC `nic_to`; negative status on error. */
 int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to);
 /* Whose number `peer` is there, as far as this rank has sent to it; 0: unknown. */

@@ -288,12 +288,23 @@ void mpath_wire_stop(mpath_wire_t *wire)
     mpath_inbox_close(&wire->inbox);
 }
 
+/* The NIC on which this rank has a rail; -1: it has not. */
+static int wire_nic_of(const mpath_links_t *links, int rail)
+{
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        if (((links->driven >> nic) & 1) && (links->fabric_nic[nic] == rail)) {
+            return nic;
+        }
+    }
+    return -1;
+}
+
 static mpath_transfer_t describe(const mpath_wire_t *wire, const mpath_wire_transfer_t *transfer)
 {
     mpath_transfer_t described = {.status = mpath_fabric_op_status(wire->fabric, transfer->nic, &transfer->op),
                                   .sends  = transfer->rank >= 0,
                                   .rail   = transfer->nic,
-                                  .nic    = mpath_links_nic_of(wire->links, transfer->nic),
+                                  .nic    = wire_nic_of(wire->links, transfer->nic),
                                   .rank   = transfer->rank,
                                   .nic_to = transfer->end};
 
