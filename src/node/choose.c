@@ -27,7 +27,7 @@
 /*
  * Ranks that share a GPU without CUDA MPS: their kernels wait for each other's turns (device/gpu.h), whatever the size of
  * a message. A short call is done sooner by copies to the host, the function for host memory and copies back, which
- * need no turns. Which is faster is predicted from what all ranks have told, so that all come to the same.
+ * need no turns. Which is faster is predicted from what all ranks have published, so that all come to the same.
  */
 
 /*
@@ -138,7 +138,7 @@ static void avoid_turns(const mpath_gpu_coll_t *gpu)
     }
 }
 
-/* Who is where, whenever some rank has told something new. */
+/* Who is where, whenever some rank has published something new. */
 static void look(mpath_gpu_coll_t *gpu)
 {
     gpu_turns_t *turns   = &gpu->turns;

@@ -440,8 +440,8 @@ static mpath_status_t start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     return launch(gpu);
 }
 
-/* What this rank will tell of the call; *device_p: with what it can start a kernel, NULL: for which it needs none. */
-static int tell(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, load_t *load, mpath_gpu_t **device_p)
+/* What this rank will publish of the call; *device_p: with what it can start a kernel, NULL: for which it needs none. */
+static int exchange_state(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, load_t *load, mpath_gpu_t **device_p)
 {
     const gpu_window_t *window = gpu->exchange->window;
     int usable                 = (window != NULL) && window->usable;
@@ -479,7 +479,7 @@ uint64_t mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *cal
         return 0;
     }
     exchange->started = 0;
-    gpu->eager        = tell(gpu, call, &load, &device);
+    gpu->eager        = exchange_state(gpu, call, &load, &device);
     if ((gpu->eager == GPU_EAGER_STARTED) && (device != NULL)) {
         start_ns                  = mpath_time_ns();
         exchange->kernel.began_ns = start_ns;

@@ -18,7 +18,7 @@
 
 #define GPU_EAGER_PATIENCE_NS (2 * MPATH_NS_PER_MS)
 
-/* What a rank tells in its cell. */
+/* What a rank publishes in its cell. */
 enum {
     GPU_EAGER_NOT,    /* it takes no part in such calls */
     GPU_EAGER_WANTED, /* it would, if it had what they need */

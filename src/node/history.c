@@ -25,7 +25,7 @@ static int compare(const void *a, const void *b)
     return memcmp(a, b, sizeof(mpath_device_uuid_t));
 }
 
-/* The same on all ranks: all have told of their buffers. */
+/* The same on all ranks: all have published their buffers. */
 static uint64_t machine_of(const mpath_gpu_coll_t *gpu)
 {
     const mpath_device_ops_t *device = mpath_device();

@@ -1086,7 +1086,7 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_board_cell_t *now)
 /* What this rank tells of its buffers. */
 static void publish_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    mpath_board_cell_t *now                     = &gpu->told;
+    mpath_board_cell_t *now                     = &gpu->published;
     size_t row_bytes                            = (size_t)gpu->size * sizeof(uint64_t);
     mpath_board_side_t sides[MPATH_BOARD_SIDES] = {{0}};
     mpath_board_side_t *recv = &sides[MPATH_BOARD_RECV], *send = &sides[MPATH_BOARD_SEND];
@@ -1097,8 +1097,8 @@ static void publish_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_BOARD_SEND, send);
     kernels = (send->device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
     turns   = takes_turns(call);
-    if (kernels && (device != gpu->told_gpu)) {
-        gpu->told_gpu = device;
+    if (kernels && (device != gpu->published_gpu)) {
+        gpu->published_gpu = device;
         now->generation++;
         now->place++;
     }
@@ -1111,7 +1111,7 @@ static void publish_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     now->claimed                 = gpu->claimed;
     now->eager                   = gpu->eager;
     now->ready                   = is_ready(gpu, call, sides);
-    now->host                    = gpu->told_host;
+    now->host                    = gpu->published_host;
     now->sides[MPATH_BOARD_RECV] = *recv;
     now->sides[MPATH_BOARD_SEND] = *send;
     write_cell(gpu, now);
@@ -1134,7 +1134,7 @@ uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     return launch_ns;
 }
 
-/* The first call with device memory: the board, and what would have been told before the agreement. */
+/* The first call with device memory: the board, and what would have been published before the agreement. */
 static mpath_status_t open_board(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     uint8_t mine, all[MPATH_ORDER_MAX_RANKS];
@@ -1147,7 +1147,7 @@ static mpath_status_t open_board(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     }
     gpu->opened       = 1;
     gpu->first_stream = mpath_gpu_coll_streams();
-    mpath_process_self(&gpu->told.process);
+    mpath_process_self(&gpu->published.process);
     (void)mpath_gpu_coll_publish(gpu, call);
     mine   = gpu_coll_order_create(gpu) == MPATH_OK;
     status = mpath_team_allgather(gpu->team, &mine, sizeof(mine), all);

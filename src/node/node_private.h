@@ -118,18 +118,18 @@ struct mpath_gpu_coll {
     int half;
     mpath_peer_rates_t rates;              /* the same on all ranks */
     int rated;                             /* they are those of this machine, as far as these are known */
-    mpath_board_cell_t told;               /* by this rank in the last call */
-    mpath_gpu_t *told_gpu;                 /* with which it works on its send buffer */
+    mpath_board_cell_t published;          /* by this rank in the last call */
+    mpath_gpu_t *published_gpu;            /* with which it works on its send buffer */
     mpath_gpu_t *ready[MPATH_BOARD_SIDES]; /* that the sides' calls have found ready last */
     mpath_pause_t ready_pause;             /* since one of them could not be made so */
-    mpath_board_host_t told_host;
+    mpath_board_host_t published_host;
     gpu_beside_t beside;
     gpu_turns_t turns;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
     int lacks_slots;    /* the call under way was declined for them */
     int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
-    int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_board_cell_t */
+    int eager; /* what this rank publishes of kernels that are started before the agreement: mpath_board_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
     mpath_trials_t help;      /* of kernels that help engines, node/node.c */
     int claimed;              /* this process may wait for other ranks on the device in this call */
@@ -210,7 +210,7 @@ void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu);
 
 /*
  * Whether what goes from a rank to another one through the host goes by streams that wait for each other (lane "staged"),
- * by what both have told and how much it is. After mpath_gpu_coll_leaves_to_host(). The sender decides; the receiver may
+ * by what both have published and how much it is. After mpath_gpu_coll_leaves_to_host(). The sender decides; the receiver may
  * be wrong.
  */
 int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes);

@@ -14,7 +14,7 @@
  * of it has come, and writes to all: who combines an element, and in which order, does not depend on how much
  * goes through the host.
  *
- * How large that part is follows from the times of earlier calls (tune/share.h), of which ranks tell in their cells: the
+ * How large that part is follows from the times of earlier calls (tune/share.h), which ranks publish in their cells: the
  * same on all. It begins with what others have found for such calls (node/history.h).
  */
 #include "node/flagged.h"
@@ -159,14 +159,14 @@ static int gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *mem
     return 1;
 }
 
-/* -- what ranks tell each other -- */
+/* -- what ranks publish in their cells -- */
 
-static void tell(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t capacity_bytes)
+static void host_publish(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t capacity_bytes)
 {
-    coll->told_host = (mpath_board_host_t){.capacity_bytes = capacity_bytes,
-                                           .call           = host->last_call,
-                                           .first_ns       = host->first_ns,
-                                           .second_ns      = host->second_ns};
+    coll->published_host = (mpath_board_host_t){.capacity_bytes = capacity_bytes,
+                                                .call           = host->last_call,
+                                                .first_ns       = host->first_ns,
+                                                .second_ns      = host->second_ns};
 }
 
 /*
@@ -174,8 +174,8 @@ static void tell(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t capaci
  * of the vector go through the host, collective and the same on all ranks; starts them, beside the others; the end of
  * the call.
  */
-static void gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
-                          int eligible)
+static void gpu_host_publish(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
+                             int eligible)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
     gpu_host_t *host       = &gpu->host;
@@ -192,7 +192,7 @@ static void gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buff
         capacity = (capacity < bytes / 4) ? capacity : bytes / 4;
         capacity = gpu_scratch_get(gpu, buffers->send_memory, capacity) ? capacity : 0;
     }
-    tell(coll, host, capacity);
+    host_publish(coll, host, capacity);
 }
 
 /* A call's times for the history of its kind, and what follows from them for others. */
@@ -208,18 +208,18 @@ static void note_times(const mpath_gpu_coll_t *coll, const gpu_host_t *host, con
 }
 
 /* Notes how long the last such call took, the slowest rank counts; returns the least capacity. */
-static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
+static uint64_t host_collect(const mpath_gpu_coll_t *coll, gpu_host_t *host)
 {
     uint64_t capacity = UINT64_MAX, times_ns[2] = {0, 0};
     int all = host->last != NULL;
 
     for (int rank = 0; rank < coll->size; rank++) {
-        const mpath_board_host_t *told = &gpu_cell(coll, rank)->host;
+        const mpath_board_host_t *published = &gpu_cell(coll, rank)->host;
 
-        capacity    = (told->capacity_bytes < capacity) ? told->capacity_bytes : capacity;
-        times_ns[0] = (told->first_ns > times_ns[0]) ? told->first_ns : times_ns[0];
-        times_ns[1] = (told->second_ns > times_ns[1]) ? told->second_ns : times_ns[1];
-        all         = all && (told->call == host->last_call);
+        capacity    = (published->capacity_bytes < capacity) ? published->capacity_bytes : capacity;
+        times_ns[0] = (published->first_ns > times_ns[0]) ? published->first_ns : times_ns[0];
+        times_ns[1] = (published->second_ns > times_ns[1]) ? published->second_ns : times_ns[1];
+        all         = all && (published->call == host->last_call);
     }
     if (all && ((times_ns[1] > 0) == (host->last_bytes > 0))) {
         note_times(coll, host, times_ns);
@@ -256,7 +256,7 @@ static mpath_status_t gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes,
     if (!is_worth(gpu->reduce, first_bps)) {
         return MPATH_OK;
     }
-    capacity = hear(gpu->reduce, host);
+    capacity = host_collect(gpu->reduce, host);
     if ((capacity > 0) && !host->refused) {
         status = open_slots(gpu);
     }
@@ -495,14 +495,14 @@ static void gpu_host_end(mpath_symmetric_gpu_t *gpu)
  * The same for Allgathers of `bytes` bytes, all blocks together: before the agreement, after mpath_gpu_coll_prepare(),
  * and at the end.
  */
-static void gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible)
+static void gpu_host_publish_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible)
 {
     mpath_gpu_coll_t *coll = gpu->gather;
 
     coll->timed     = 0;
     coll->share_ppm = 0;
     if (is_long_gather(gpu, bytes)) {
-        tell(coll, &gpu->host_gather, (eligible && (coll->settings->gpu_host_percent > 0)) ? UINT64_MAX : 0);
+        host_publish(coll, &gpu->host_gather, (eligible && (coll->settings->gpu_host_percent > 0)) ? UINT64_MAX : 0);
     }
 }
 
@@ -513,7 +513,7 @@ static mpath_status_t gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t
     mpath_status_t status;
 
     if (!is_long_gather(gpu, bytes) || coll->no_beside || !coll->rated || !is_worth(coll, coll->rates.pair_bps) ||
-        (hear(coll, host) == 0)) {
+        (host_collect(coll, host) == 0)) {
         return MPATH_OK;
     }
     status = find_beside(host, coll, coll->rates.pair_bps, bytes);
@@ -995,8 +995,8 @@ static mpath_status_t reduce_writes_find_function(mpath_symmetric_gpu_t *gpu, mp
 }
 
 /*
- * Before the agreement, with kernels for `how` on its GPU, claims what those that wait for each other need, of which
- * this rank's cell tells; given back after the call. Then, with everything open, whether all can use them:
+ * Before the agreement, with kernels for `how` on its GPU, claims what those that wait for each other need, which
+ * this rank's cell says; given back after the call. Then, with everything open, whether all can use them:
  * collective, the same on all ranks.
  */
 static void gpu_writes_claim(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how)
@@ -1407,7 +1407,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     if (device != NULL) {
         gpu_writes_claim(gpu, device, how);
     }
-    gpu_host_tell(gpu, buffers, bytes, device != NULL);
+    gpu_host_publish(gpu, buffers, bytes, device != NULL);
     status = gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);
     if ((status == MPATH_OK) && !done) {
         cut_parts(gpu, bytes);
@@ -1524,7 +1524,7 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_bytes[me] = gpu->recv_bytes[me] = 0;
     }
     mpath_gpu_notice_lost();
-    gpu_host_tell_gather(gpu, total, !buffers->ineligible);
+    gpu_host_publish_gather(gpu, total, !buffers->ineligible);
     call     = call_of(MPATH_OPERATION_ALLGATHER, &sides, buffers->ineligible);
     status   = agree(gpu, gpu->gather, &call, &agreed);
     start_ns = mpath_time_ns();

@@ -345,15 +345,15 @@ static int may_wait(const mpath_staged_t *lane)
     return (lane->guard.may_wait == NULL) || lane->guard.may_wait(lane->guard.owner);
 }
 
-/* MPATH_INPROGRESS: not now. *tell_p: the other rank may wait for it. */
+/* MPATH_INPROGRESS: not now. *waits_p: the other rank may wait for it. */
 static mpath_status_t flow_enqueue(mpath_staged_t *lane, const mpath_staged_side_t *side, int to_slot,
-                                   const step_t *step, int *tell_p)
+                                   const step_t *step, int *waits_p)
 {
     mpath_status_t status = MPATH_INPROGRESS;
 
     pthread_mutex_lock(lane->guard.lock);
-    *tell_p = may_wait(lane);
-    if (*tell_p || (step->awaited == NULL)) {
+    *waits_p = may_wait(lane);
+    if (*waits_p || (step->awaited == NULL)) {
         lane->used = 1;
         status     = enqueue_on(staged_stream(lane, side, to_slot), side->pinned, step);
     }
@@ -362,7 +362,7 @@ static mpath_status_t flow_enqueue(mpath_staged_t *lane, const mpath_staged_side
 }
 
 /* To the other host, before or after the chunk has come there. */
-static void tell(_Atomic uint64_t *word, uint64_t number)
+static void word_raise(_Atomic uint64_t *word, uint64_t number)
 {
     if (atomic_load_explicit(word, memory_order_relaxed) < number) {
         atomic_store_explicit(word, number, memory_order_release);
@@ -420,7 +420,7 @@ static int send_next(mpath_staged_t *lane, int to)
     count(flow, word, step.bytes);
     lane->leaving++;
     if (at_once) {
-        tell(&pair->sends, number);
+        word_raise(&pair->sends, number);
     }
     return 1;
 }
@@ -461,7 +461,7 @@ static int receive_next(mpath_staged_t *lane, int from)
     count(flow, word, step.bytes);
     lane->coming++;
     if (at_once) {
-        tell(&pair->receives, number);
+        word_raise(&pair->receives, number);
     }
     return 1;
 }
@@ -499,7 +499,7 @@ static int look_at_sent(mpath_staged_t *lane, int to)
         flow->done++;
         flow->done_bytes += bytes;
         lane->leaving--;
-        tell(&pair->sends, flow->done);
+        word_raise(&pair->sends, flow->done);
         staged_note_sent(lane, bytes);
         events++;
     }
@@ -533,7 +533,7 @@ static int look_at_received(mpath_staged_t *lane, int from)
             flow->done++;
             flow->done_bytes += bytes;
             lane->coming--;
-            tell(&pair->receives, flow->done);
+            word_raise(&pair->receives, flow->done);
             status = staged_note_received(lane, from, at, bytes);
         }
         events++;

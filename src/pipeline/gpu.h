@@ -65,7 +65,7 @@ struct share_gpu {
     mpath_gpu_t *device; /* of the buffers of this rank */
     share_gpu_cell_t mine;
     uint64_t number;     /* of the call; its half of the cells is number % 2 */
-    int told;            /* the cell of this call is written */
+    int cell_written;    /* of this call */
     int refusals;        /* calls in which some rank could not open what it had to; the same on all ranks */
     mpath_pause_t pause; /* since there were too many */
     int in_use;          /* mates may still read and write this rank's buffers */

@@ -232,9 +232,9 @@ uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *jo
         return flags | MPATH_CALL_APART;
     }
     mpath_gpu_notice_lost();
-    usable    = !mpath_pause_passes(&gpu->pause) && look(share, job);
-    gpu->told = share->tried && (share->ready == MPATH_OK);
-    if (gpu->told) {
+    usable            = !mpath_pause_passes(&gpu->pause) && look(share, job);
+    gpu->cell_written = share->tried && (share->ready == MPATH_OK);
+    if (gpu->cell_written) {
         gpu->number++;
         if (usable) {
             write_cell(share, job);
@@ -391,9 +391,9 @@ mpath_status_t mpath_share_gpu_open(mpath_share_t *share, const mpath_share_job_
 {
     mpath_status_t status;
 
-    if (share->gpu->told) {
-        status           = (flags & MPATH_CALL_MOVED) ? open_together(share, job) : open_all(share, job);
-        share->gpu->told = 0;
+    if (share->gpu->cell_written) {
+        status                   = (flags & MPATH_CALL_MOVED) ? open_together(share, job) : open_all(share, job);
+        share->gpu->cell_written = 0;
         return status;
     }
     share->gpu->number++;

@@ -683,7 +683,7 @@ void mpath_share_abandon(mpath_share_t *share, mpath_status_t status)
 
 mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags)
 {
-    mpath_status_t status = share->gpu->told ? MPATH_OK : mpath_share_prepare(share, job);
+    mpath_status_t status = share->gpu->cell_written ? MPATH_OK : mpath_share_prepare(share, job);
 
     return status == MPATH_OK ? mpath_share_gpu_open(share, job, flags) : status;
 }

@@ -193,8 +193,8 @@ static void wait_tell_page(mpath_wait_t *wait, const mpath_wait_ops_t *ops, cons
 }
 
 /* Whether silence has lasted too long, or so long that it is said who is waited for. */
-static mpath_status_t wait_judge(mpath_wait_t *wait, const mpath_wait_ops_t *ops, const void *engine,
-                                 uint64_t waited_ns)
+static mpath_status_t wait_check_limit(mpath_wait_t *wait, const mpath_wait_ops_t *ops, const void *engine,
+                                       uint64_t waited_ns)
 {
     if (wait_exceeds(waited_ns, (uint64_t)wait_limit_s(wait))) {
         return wait_say(ops, engine, 1, waited_ns) ? MPATH_ERR_TIMED_OUT : MPATH_OK;
@@ -233,7 +233,7 @@ static mpath_status_t wait_check(mpath_wait_t *wait, const mpath_wait_ops_t *ops
     }
     if (status == MPATH_OK) {
         wait_tell_page(wait, ops, engine, waited_ns);
-        status = wait_judge(wait, ops, engine, waited_ns);
+        status = wait_check_limit(wait, ops, engine, waited_ns);
     }
     return status;
 }

@@ -1238,7 +1238,7 @@ mpath_status_t mpath_links_confirm(mpath_team_t *team, mpath_status_t mine)
 }
 
 /* All have opened their further rails: each tells the others. */
-static mpath_status_t tell(mpath_links_t *links, const mpath_links_hello_t *hello)
+static mpath_status_t exchange_widened(mpath_links_t *links, const mpath_links_hello_t *hello)
 {
     mpath_status_t status;
 
@@ -1268,5 +1268,5 @@ mpath_status_t mpath_links_widen(mpath_links_t *links, const mpath_nic_set_t *ni
     hello.unopened.nics = 0;
     status = open_rails(links, nics[mpath_team_rank(team)] & known_nics(team, mpath_team_node(team)), &hello);
     status = mpath_links_confirm(links->team, status);
-    return (status == MPATH_OK) ? tell(links, &hello) : status;
+    return (status == MPATH_OK) ? exchange_widened(links, &hello) : status;
 }
