@@ -229,7 +229,7 @@ void mpath_share_fragment(const mpath_share_t *share, const share_cut_t *cut, in
 }
 
 /*
- * Predicted times: of a call through the share engine, and of the function that it would replace. Both from the
+ * Predicted times: of a call through the pipeline, and of the function that it would replace. Both from the
  * topology alone, so that all ranks come to the same. Terms that both have in common (bytes over all rails at their
  * rate) cancel out; what counts is what each does one after the other that the other does at the same time.
  */

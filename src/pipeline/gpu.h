@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The share engine on device memory, for the files share*.c only. The arena is host memory that all GPUs of the node
+ * The pipeline on device memory, for the files of this room only. The arena is host memory that all GPUs of the node
  * reach, so that rails send from it and receive into it as ever; what a rank does inside its node its GPU does:
  *
  *   publish   without REDUCE: copies the rank's data into the arena; else nothing

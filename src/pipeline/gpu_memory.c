@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Share engine on device memory: where the ranks of a node have their buffers, and the arena as GPUs reach it. */
+/* The pipeline on device memory: where the ranks of a node have their buffers, and the arena as GPUs reach it. */
 #include "pipeline/gpu.h"
 
 #include "node/streams.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 /*
- * Share engine on device memory: a rail carries what the GPUs of its node combine, and is not to be borrowed meanwhile
+ * The pipeline on device memory: a rail carries what the GPUs of its node combine, and is not to be borrowed meanwhile
  * by chunks that other communicators pass on (mover/relay_owners.h). A rank whose application computes in the middle of a
  * non-blocking call does not come here: what it has announced ends by itself, 20 ms later at most.
  */

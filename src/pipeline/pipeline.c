@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The share engine's run: all steps in turn until this rank's duties are done. */
+/* The run of the pipeline: all steps in turn until this rank has nothing left to do. */
 #include "pipeline/pipeline.h"
 
 #include "pipeline/gpu.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The inside of the share engine. What the ranks of a node share for it is, by communicator, in shared memory,
+ * The inside of the pipeline. What the ranks of a node share for it is, by communicator, in shared memory,
  *
  *   lines   a counter each on a line of its own: published, reduced, consumed by local rank; delivered by rail; and by
  *           local rank whether it has left a call with an error and uses no memory of the others any more

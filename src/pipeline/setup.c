@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Set-up of the share engine. Who is where and which rails there are follows from the topology; arena and rails are
+ * Set-up of the pipeline. Who is where and which rails there are follows from the topology; arena and rails are
  * made by the first call, in exchanges in which every rank takes part whatever has failed in it.
  */
 #include "pipeline/gpu.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What calls of the share engine teach: nothing where ranks may compute in between; and shares that follow a rail that has
+ * What calls of the pipeline teach: nothing where ranks may compute in between; and shares that follow a rail that has
  * become slow before the previous function is tried for it; and rails that are too slow to shorten calls, which carry
  * nothing, not even empty messages; and that runs of a measurement do not meet.
  */
