@@ -483,13 +483,14 @@ static mpath_status_t place_part(mpath_placer_t *placer, const mpath_pairs_rows_
     const uint64_t *own_receives       = rows->receives + (size_t)placer->place * (size_t)pairs->num_ranks;
     int node = mpath_pairs_node(pairs, placer->rank), mates = pairs->first_on[node + 1] - pairs->first_on[node];
     int before = placer->rail < 0 ? placer->place : 0, after = placer->rail < 0 ? before + 1 : mates;
-    size_t count          = count_pairs(pairs, own_sends, own_receives);
-    mpath_status_t status = mpath_plan_reserve(placer->plan, placer->rail < 0 ? count + count / 8 : 2 * count);
+    size_t count          = count_pairs(pairs, own_sends, own_receives), begin;
+    mpath_status_t status = mpath_plan_reserve(placer->plan, count + (placer->rail < 0 ? count / 8 : count / 4 * 3));
 
     for (int other = 0; other < node && status == MPATH_OK; other++) {
         status = mpath_placer_block(placer, &receives, other, node);
     }
     status = status == MPATH_OK ? place_from_mates(placer, own_receives, 0, before) : status;
+    begin  = placer->plan->num_flows;
     for (int other = 0; other < pairs->num_nodes && status == MPATH_OK; other++) {
         if (other != node) {
             status = mpath_placer_block(placer, &sends, node, other);
@@ -498,11 +499,28 @@ static mpath_status_t place_part(mpath_placer_t *placer, const mpath_pairs_rows_
         status = place_from_mates(placer, own_receives, before, after);
         status = status == MPATH_OK ? place_to_mates(placer, own_sends) : status;
     }
+    if (status == MPATH_OK && pairs->in_order) {
+        status = mpath_placer_sort(placer, begin);
+    }
     status = status == MPATH_OK ? place_from_mates(placer, own_receives, after, mates) : status;
     for (int other = node + 1; other < pairs->num_nodes && status == MPATH_OK; other++) {
         status = mpath_placer_block(placer, &receives, other, node);
     }
-    return status == MPATH_OK ? mpath_placer_sort(placer) : status;
+    return status == MPATH_OK && !pairs->in_order ? mpath_placer_sort(placer, 0) : status;
+}
+
+/* Gives back what no flow has taken, where that is much: memory of the size that is asked for again keeps its pages. */
+static void shrink(mpath_plan_t *plan)
+{
+    size_t capacity     = plan->num_flows > 0 ? plan->num_flows : 1;
+    mpath_flow_t *flows = capacity < plan->capacity - plan->capacity / 4
+                              ? realloc(plan->flows, capacity * sizeof(*flows))
+                              : NULL;
+
+    if (flows != NULL) {
+        plan->flows    = flows;
+        plan->capacity = capacity;
+    }
 }
 
 /* A hash of a flow, whose number tells the pair. */
@@ -547,6 +565,7 @@ mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpat
         mpath_plan_destroy(plan);
         return status;
     }
+    shrink(plan);
     free(plan->loads);
     plan->loads     = NULL;
     plan->is_part   = 1;

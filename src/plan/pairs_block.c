@@ -587,10 +587,10 @@ void mpath_placer_end(mpath_placer_t *placer)
 }
 
 /* Flows are in order of source and destination, a pair's in that of their offsets. */
-static int in_order(const mpath_plan_t *plan)
+static int in_order(const mpath_flow_t *flows, size_t count)
 {
-    for (size_t i = 1; i < plan->num_flows; i++) {
-        if (plan->flows[i].number < plan->flows[i - 1].number) {
+    for (size_t i = 1; i < count; i++) {
+        if (flows[i].number < flows[i - 1].number) {
             return 0;
         }
     }
@@ -613,45 +613,30 @@ static void sort_by(const mpath_flow_t *from, size_t count, int by_source, size_
     }
 }
 
-/* Gives back what no flow has taken. */
-static void shrink(mpath_plan_t *plan)
+mpath_status_t mpath_placer_sort(mpath_placer_t *placer, size_t begin)
 {
-    size_t capacity     = plan->num_flows > 0 ? plan->num_flows : 1;
-    mpath_flow_t *flows = capacity < plan->capacity ? realloc(plan->flows, capacity * sizeof(*flows)) : NULL;
-
-    if (flows != NULL) {
-        plan->flows    = flows;
-        plan->capacity = capacity;
-    }
-}
-
-mpath_status_t mpath_placer_sort(mpath_placer_t *placer)
-{
-    size_t num_ranks   = (size_t)placer->pairs->num_ranks;
-    mpath_plan_t *plan = placer->plan;
-    mpath_flow_t *sorted;
+    size_t num_ranks = (size_t)placer->pairs->num_ranks, count = placer->plan->num_flows - begin;
+    mpath_flow_t *flows = placer->plan->flows + begin, *sorted;
     uint32_t *first;
 
-    if (in_order(plan)) {
-        shrink(plan);
+    if (count == 0 || in_order(flows, count)) {
         return MPATH_OK;
     }
-    sorted = malloc(plan->num_flows * sizeof(*sorted));
+    sorted = malloc(count * sizeof(*sorted));
     first  = malloc((num_ranks + 1) * sizeof(*first));
     if (sorted == NULL || first == NULL) {
         free(sorted);
         free(first);
         return MPATH_ERR_NO_MEMORY;
     }
-    if (!placer->pairs->in_order) {
-        /* else the destinations of each source are already */
-        sort_by(plan->flows, plan->num_flows, 0, num_ranks, first, sorted);
-        memcpy(plan->flows, sorted, plan->num_flows * sizeof(*sorted));
+    if (placer->pairs->in_order) {
+        /* the destinations of each source are already */
+        memcpy(sorted, flows, count * sizeof(*sorted));
+    } else {
+        sort_by(flows, count, 0, num_ranks, first, sorted);
     }
-    sort_by(plan->flows, plan->num_flows, 1, num_ranks, first, sorted);
+    sort_by(sorted, count, 1, num_ranks, first, flows);
+    free(sorted);
     free(first);
-    free(plan->flows);
-    plan->flows    = sorted;
-    plan->capacity = plan->num_flows;
     return MPATH_OK;
 }

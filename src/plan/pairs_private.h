@@ -94,8 +94,8 @@ void mpath_placer_end(mpath_placer_t *placer);
 /* The block from one node to another one; then what a rank has for another one of its node, or itself, which has one path that counts. */
 mpath_status_t mpath_placer_block(mpath_placer_t *placer, const mpath_pairs_table_t *table, int from, int to);
 mpath_status_t mpath_placer_local(mpath_placer_t *placer, int source, int destination, uint64_t bytes);
-/* Brings the flows into their order. */
-mpath_status_t mpath_placer_sort(mpath_placer_t *placer);
+/* Brings the flows from this one on into their order. */
+mpath_status_t mpath_placer_sort(mpath_placer_t *placer, size_t begin);
 
 /* pairs_price.c, of a node: begins the prices of a matrix, and what it says in a round; 1: it has an entry. */
 mpath_status_t mpath_pairs_price_begin(mpath_pairs_t *pairs, const mpath_pairs_load_t *load);

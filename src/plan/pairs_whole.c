@@ -135,7 +135,7 @@ static mpath_status_t whole_place(mpath_placer_t *placer, const uint64_t *demand
             status = from == to ? whole_place_node(placer, demand, from) : mpath_placer_block(placer, &table, from, to);
         }
     }
-    return status == MPATH_OK ? mpath_placer_sort(placer) : status;
+    return status == MPATH_OK ? mpath_placer_sort(placer, 0) : status;
 }
 
 static void add_loads(const mpath_topo_t *topo, mpath_plan_t *plan)
