@@ -143,7 +143,7 @@ def part_traps(run):
 
 def part_rails(run):
     """Programs that describe a cluster to themselves: 8 ranks on the GPUs that there are."""
-    cases = {"test_relay": ("test_rails_by_ucx", "test_rails_by_copies"),
+    cases = {"test_relay": ("test_rails_by_ucx", "test_rails_by_copies", "test_pairs", "test_few_slots_of_rails"),
              "test_relay_faults": ("test_rail_fails", "test_killed"),
              "test_rail_gpu": ("test_trial", "test_direct", "test_rail_fails")}
     for program, names in cases.items():
