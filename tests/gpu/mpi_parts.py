@@ -162,8 +162,12 @@ def part_traps_relays(run):
     for memory, cases in (("device", CALLS[:2]),) if run.fake else (("device", ()), ("vmm", some), (MIXED, some)):
         mpi_test(run, f"traps-relays/conformance-{memory_name(memory)}", "conformance", cases, memory, 200, environment, 8,
                  None if memory == MIXED else relayed)
+    by_pairs = {**environment, "OMPI_MCA_coll_mpath_tune": "alltoallv:@pairs"}
+    mpi_test(run, "traps-relays/pairs", "conformance", some if run.fake else (), "device", 200, by_pairs, 8, relayed)
     if run.fake:
         return
+    mpi_test(run, "traps-relays/pairs-nonblocking", "nonblocking", ["outstanding", "between", "persistent"], "device", 150,
+             by_pairs, 8)
     mpi_test(run, "traps-relays/tight", "conformance", CALLS[:2], "device,vmm,host", 100,
              {**environment, "OMPI_MCA_coll_mpath_gpu_relay_bytes": "2m"}, 8)
     mpi_test(run, "traps-relays/small_calls", "small_calls", ["2000"], "device", 150, environment, 8, relayed)
