@@ -449,7 +449,8 @@ typedef struct alltoallv_call {
     const mpath_gate_forecast_t *forecast; /* NULL: times do not matter */
     mpath_gate_forecast_t by_pairs;        /* of the part */
     /* On device memory */
-    mpath_agreed_t kept;        /* `agreed`: gathers on the way would overwrite its demand */
+    mpath_agreed_t kept; /* `agreed`: gathers on the way would overwrite its demand */
+    mpath_load_t load;
     uint64_t start_ns, plan_ns; /* when its time began to count; spent on plans until then */
     int is_copied;              /* copies in host memory have taken its place, in a call of their own */
 } alltoallv_call_t;
@@ -1104,7 +1105,7 @@ static mpath_status_t device_plan(mpath_question_t *question)
 }
 
 /* What is known of a call on device memory before relays are asked. May be collective; an error breaks the team. */
-static mpath_status_t ask_device(alltoallv_call_t *work, const mpath_load_t *load, mpath_question_t *question)
+static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *question)
 {
     mpath_coll_t *coll        = work->coll;
     const mpath_topo_t *gpus  = mpath_team_gpu_topo(coll->team);
@@ -1118,7 +1119,7 @@ static mpath_status_t ask_device(alltoallv_call_t *work, const mpath_load_t *loa
         .settings      = coll->settings,
         .topo          = gpus != NULL ? gpus : mpath_team_topo(coll->team),
         .by_pairs      = work->part != NULL,
-        .bytes         = load->busiest,
+        .bytes         = work->load.busiest,
         .largest_bytes = work->agreed->largest_bytes,
         .agreed        = 1,
         .obstacle      = relays ? NULL : "the GPUs here need no relay, or know of none",
@@ -1131,7 +1132,7 @@ static mpath_status_t ask_device(alltoallv_call_t *work, const mpath_load_t *loa
         question->forced = row_of("planned");
     }
     if (relays && question->forced == NULL) {
-        status = coll_ask_device_tuner(coll, work->agreed, load, question->copy_obstacle == NULL, &function);
+        status = coll_ask_device_tuner(coll, work->agreed, &work->load, question->copy_obstacle == NULL, &function);
     }
     if (function == MPATH_FUNCTION_BY_HOST) {
         question->tuned = row_of("copied");
@@ -1199,6 +1200,16 @@ static mpath_status_t begin_whole(alltoallv_call_t *work)
     return status;
 }
 
+/* Of a call whose matrix nobody has. */
+static mpath_load_t device_part_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
+{
+    uint64_t nodes = (uint64_t)mpath_team_num_nodes(coll->team), ranks = (uint64_t)mpath_team_size(coll->team);
+
+    return (mpath_load_t){.busiest       = agreed->busiest_bytes,
+                          .busiest_cross = agreed->cross_bytes,
+                          .node_cross    = agreed->node_bytes / ranks * nodes};
+}
+
 /* A part of a plan by pairs of nodes where ranks are many, or that is forced, and there is one; else the matrix. As above. */
 static mpath_status_t begin_device(alltoallv_call_t *work)
 {
@@ -1212,17 +1223,17 @@ static mpath_status_t begin_device(alltoallv_call_t *work)
     if (wanted && agreed->node_sends != NULL && mpath_relay_coll_usable(coll->relay)) {
         status = mpath_relay_coll_begin_part(coll->relay, work->call, agreed, &work->part);
     }
-    return status == MPATH_OK && work->part == NULL ? begin_whole(work) : status;
-}
-
-/* Of a call whose plan is made by pairs of nodes. */
-static mpath_load_t device_part_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
-{
-    uint64_t nodes = (uint64_t)mpath_team_num_nodes(coll->team), ranks = (uint64_t)mpath_team_size(coll->team);
-
-    return (mpath_load_t){.busiest       = agreed->busiest_bytes,
-                          .busiest_cross = agreed->cross_bytes,
-                          .node_cross    = agreed->node_bytes / ranks * nodes};
+    if (status == MPATH_DECLINED) {
+        work->load = device_part_load(coll, agreed);
+        return MPATH_OK;
+    }
+    if (status == MPATH_OK && work->part == NULL) {
+        status = begin_whole(work);
+    }
+    if (status == MPATH_OK) {
+        work->load = work->part != NULL ? device_part_load(coll, agreed) : *coll_load(coll);
+    }
+    return status;
 }
 
 /* The call has device memory on some rank. */
@@ -1238,7 +1249,6 @@ static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const
     mpath_record_t *record = mpath_team_record(coll->team);
     mpath_relay_counters_t relayed;
     mpath_status_t status;
-    mpath_load_t load;
 
     work.agreed = &work.kept;
     mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_PLAN, work.start_ns);
@@ -1250,8 +1260,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const
     if (status != MPATH_OK) {
         return status;
     }
-    load   = work.part != NULL ? device_part_load(coll, agreed) : *coll_load(coll);
-    status = ask_device(&work, &load, &question);
+    status = ask_device(&work, &question);
     while (status == MPATH_OK) {
         question.by_pairs = work.part != NULL;
         status            = carry_device_once(&work);

@@ -36,6 +36,7 @@ struct mpath_relay_coll {
     const mpath_plan_t *part; /* of the call under way; NULL: its plan is of the whole */
     int part_hit;
     mpath_gate_forecast_t by_pairs;
+    int is_left;               /* relays do not carry the call under way, and nobody has its demand */
     mpath_trials_t trials;     /* of this topology */
     const mpath_plan_t *moved; /* that the last call was moved by; NULL: by none */
     mpath_relay_counters_t counters;
@@ -240,8 +241,9 @@ mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *
     size_t size = (size_t)mpath_team_size(coll->team);
 
     mpath_trials_drop(&coll->trials);
-    coll->moved = NULL;
-    coll->part  = NULL;
+    coll->moved   = NULL;
+    coll->part    = NULL;
+    coll->is_left = 0;
     if (!mpath_relay_usable(coll->relay)) {
         return MPATH_OK;
     }
@@ -282,12 +284,18 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
     mpath_status_t status;
     uint64_t start_ns;
 
-    coll->moved = NULL;
-    *part_p     = NULL;
+    coll->moved   = NULL;
+    coll->part    = NULL;
+    coll->is_left = 0;
+    *part_p       = NULL;
     do {
         status = mpath_relay_prepare(coll->relay, call, agreed, &topo);
     } while (status == MPATH_AGAIN);
-    if ((status == MPATH_DECLINED) || ((status == MPATH_OK) && (topo != mpath_team_gpu_topo(coll->team)))) {
+    if (status == MPATH_DECLINED) {
+        coll->is_left = 1;
+        return MPATH_DECLINED;
+    }
+    if ((status == MPATH_OK) && (topo != mpath_team_gpu_topo(coll->team))) {
         return MPATH_OK;
     }
     start_ns = mpath_time_ns();
@@ -308,6 +316,10 @@ mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_
 
     *found = (mpath_relay_found_t){.tuned = MPATH_RELAY_BY_TIME};
     mpath_trials_drop(&coll->trials);
+    if (coll->is_left) {
+        found->obstacle = MPATH_WHY_NOT_RELAYED;
+        return MPATH_OK;
+    }
     do {
         status = mpath_relay_prepare(coll->relay, call, agreed, &found->topo);
     } while (status == MPATH_AGAIN);

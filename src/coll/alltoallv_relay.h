@@ -34,7 +34,8 @@ void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags);
 mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand);
 /*
  * Or one whose plan is made by pairs of nodes, right after its agreement: *part_p, this rank's part (coll/parts.h); NULL: there is no
- * such plan, and the call begins with its demand. Collective; another result than MPATH_OK breaks the team.
+ * such plan, and the call begins with its demand. MPATH_DECLINED, on all ranks alike: relays do not carry the call, which needs none.
+ * Collective; any other result than MPATH_OK breaks the team.
  */
 mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath_call_t *call,
                                            const mpath_agreed_t *agreed, const mpath_plan_t **part_p);

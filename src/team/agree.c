@@ -676,7 +676,7 @@ static void publish_left(mpath_team_t *team, const mpath_call_t *call, const mpa
     size_t row               = (size_t)team->local_rank * (size_t)team->size;
     uint64_t *sends = half->rows + row, *receives = sends + (size_t)team->num_local * (size_t)team->size;
 
-    if (agree_routes(team, call->flags) == NULL) {
+    if (team->agree->routes == NULL && team->agree->gpu_routes == NULL) {
         return;
     }
     cell->rails = left->rails;
