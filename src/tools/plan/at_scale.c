@@ -108,7 +108,8 @@ static mpath_status_t work_init(work_t *work, const mpath_topo_t *topo, const pl
         (status == MPATH_OK && (!mpath_pairs_is_alike(work->pairs) || !work_is_regular(work)))) {
         mpath_error(
             "plan: %zu ranks on %zu nodes: plans are made by pairs of nodes here, which is for ranks in the order of "
-            "their nodes, as many on each, and nodes with the same rails, which GPUs reach all alike, and no NVLink between",
+            "their nodes, as many on each, and nodes with the same rails and no NVLink between them, all of whose GPUs reach all "
+            "rails and have one NIC beside them",
             ranks, nodes);
         return MPATH_ERR_UNSUPPORTED;
     }
