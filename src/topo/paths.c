@@ -17,10 +17,15 @@ static int can_peer_across(const mpath_topo_t *topo, int source, int destination
 {
     int from = topo->places[source].node, to = topo->places[destination].node;
     int from_gpu = mpath_topo_gpu(topo, source), to_gpu = mpath_topo_gpu(topo, destination);
+    const mpath_topo_gpu_kind_t *kind, *other;
 
-    return (from_gpu >= 0) && (to_gpu >= 0) && (topo->gpus[from].domain >= 0) &&
-           (topo->gpus[from].domain == topo->gpus[to].domain) && (topo->gpu_nodes[from].egress[from_gpu] >= 0) &&
-           (topo->gpu_nodes[to].ingress[to_gpu] >= 0);
+    if ((from_gpu < 0) || (to_gpu < 0)) {
+        return 0;
+    }
+    kind  = topo->gpu_nodes[from].kind;
+    other = topo->gpu_nodes[to].kind;
+    return (kind->described.domain >= 0) && (kind->described.domain == other->described.domain) &&
+           (kind->ports[from_gpu] >= 0) && (other->ports[to_gpu] >= 0);
 }
 
 static void path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
@@ -52,13 +57,13 @@ static void add_peer(const mpath_topo_t *topo, mpath_path_t *path, int from, int
     if ((from_node == to_node) && (from_gpu == to_gpu)) {
         return; /* a copy inside a GPU: nothing that other bytes could wait for */
     }
-    switch (topo->gpus[from_node].link) {
+    switch (mpath_topo_node_gpus(topo, from_node)->link) {
     case MPATH_GPU_LINK_PCIE:
         path_consume(topo, path, mpath_topo_pcie_up(topo, from_node, from_gpu));
         path_consume(topo, path, mpath_topo_pcie_down(topo, to_node, to_gpu));
         break;
     case MPATH_GPU_LINK_MESH:
-        path_consume(topo, path, topo->gpu_nodes[from_node].nvlink[from_gpu][to_gpu]);
+        path_consume(topo, path, mpath_topo_nvlink(topo, from_node, from_gpu, to_gpu));
         break;
     default:
         path_consume(topo, path, mpath_topo_egress(topo, from_node, from_gpu));
@@ -94,12 +99,12 @@ static void gpu_add_hop(const mpath_topo_t *topo, mpath_path_t *path, int from, 
 /* GPUs with a rank that can relay, as a mask. */
 static uint32_t relays_between(const mpath_topo_t *topo, int node, int from, int to)
 {
-    const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[node];
+    const mpath_topo_gpu_kind_t *kind = topo->gpu_nodes[node].kind;
 
     if (from == to) {
         return 0;
     }
-    return tables->links_to[from] & tables->links_from[to] & tables->occupied; /* no GPU is linked to itself */
+    return kind->links_to[from] & kind->links_from[to] & topo->gpu_nodes[node].occupied; /* none is linked to itself */
 }
 
 /* Paths without a rail between ranks of which one at least is on a GPU. */
@@ -158,11 +163,11 @@ static void gpu_path(const mpath_topo_t *topo, int source, int destination, int 
 
 int mpath_topo_nvlink_find(const mpath_topo_t *topo, int node, int gpu, int peer)
 {
-    if ((topo->gpus == NULL) || (node < 0) || (node >= topo->num_nodes) || (gpu < 0) || (gpu >= MPATH_MAX_GPUS) ||
+    if ((topo->gpu_nodes == NULL) || (node < 0) || (node >= topo->num_nodes) || (gpu < 0) || (gpu >= MPATH_MAX_GPUS) ||
         (peer < 0) || (peer >= MPATH_MAX_GPUS)) {
         return -1;
     }
-    return topo->gpu_nodes[node].nvlink[gpu][peer];
+    return mpath_topo_nvlink(topo, node, gpu, peer);
 }
 
 /* Up, and beside a rank that serves it. */
@@ -170,7 +175,7 @@ static int is_used(const mpath_topo_t *topo, int node, int nic)
 {
     const mpath_nic_t *given = &topo->machines[node]->nics[nic];
 
-    return given->up && (topo->gpu_nodes[node].rails.nic_of_rail[given->rail] == nic);
+    return given->up && (topo->gpu_nodes[node].rails->nic_of_rail[given->rail] == nic);
 }
 
 /* The NIC that a rank on a GPU uses by default; -1: none is up. */
@@ -218,7 +223,7 @@ static const mpath_rail_set_t *rails_of(const mpath_topo_t *topo, int rank)
     if (mpath_topo_gpu(topo, rank) < 0) {
         return topo->nodes[node].rails;
     }
-    return (topo->reach != NULL) ? &topo->reach[rank] : &topo->gpu_nodes[node].rails;
+    return (topo->reach != NULL) ? &topo->reach[rank] : topo->gpu_nodes[node].rails;
 }
 
 /* The NIC beside a rank, when it is in use. */
@@ -424,10 +429,9 @@ static void path_add_shm(const mpath_topo_t *topo, mpath_path_t *path, int from,
     path_consume(topo, path, topo->nodes[topo->places[from].node].first_resource);
 }
 
-static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, mpath_resource_kind_t kind, int node)
+/* Nodes without an uplink have -1. */
+static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, int resource)
 {
-    int resource = (topo->gpus != NULL) ? mpath_topo_resource_find(topo, kind, node, 0) : -1;
-
     if (resource >= 0) {
         path_consume(topo, path, resource);
     }
@@ -445,8 +449,10 @@ static void path_add_rail(const mpath_topo_t *topo, mpath_path_t *path, int from
         path_consume(topo, path, mpath_topo_pcie_up(topo, topo->places[from].node, topo->places[from].gpu));
     }
     path_consume(topo, path, mpath_topo_nic_tx(topo, topo->places[from].node, nic_from));
-    path_consume_uplink(topo, path, MPATH_RESOURCE_UPLINK_TX, topo->places[from].node);
-    path_consume_uplink(topo, path, MPATH_RESOURCE_UPLINK_RX, topo->places[to].node);
+    if (topo->gpu_nodes != NULL) {
+        path_consume_uplink(topo, path, mpath_topo_uplink_tx(topo, topo->places[from].node));
+        path_consume_uplink(topo, path, mpath_topo_uplink_rx(topo, topo->places[to].node));
+    }
     path_consume(topo, path, mpath_topo_nic_rx(topo, topo->places[to].node, nic_to));
     if (on_gpus & TO_GPU) {
         path_consume(topo, path, mpath_topo_pcie_down(topo, topo->places[to].node, topo->places[to].gpu));
@@ -496,7 +502,7 @@ int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination)
     if (topo->places[source].node == topo->places[destination].node) {
         return 1;
     }
-    return (topo->gpus != NULL) && (gpu_num_paths(topo, source, destination) > 0);
+    return (topo->gpu_nodes != NULL) && (gpu_num_paths(topo, source, destination) > 0);
 }
 
 static int count_paths(const mpath_topo_t *topo, int source, int destination)
@@ -506,7 +512,7 @@ static int count_paths(const mpath_topo_t *topo, int source, int destination)
     if (source == destination) {
         return 0;
     }
-    if (topo->gpus != NULL) {
+    if (topo->gpu_nodes != NULL) {
         count = gpu_num_paths(topo, source, destination);
     }
     if (topo->places[source].node == topo->places[destination].node) {
@@ -557,7 +563,7 @@ size_t mpath_topo_num_apart(const mpath_topo_t *topo)
 
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
 {
-    int count = (topo->gpus != NULL) ? gpu_num_paths(topo, source, destination) : 0;
+    int count = (topo->gpu_nodes != NULL) ? gpu_num_paths(topo, source, destination) : 0;
 
     path->num_hops      = 0;
     path->num_resources = 0;

@@ -65,18 +65,18 @@ static uint64_t topo_mix(uint64_t hash, uint64_t value)
 
 int mpath_gpu_can_peer(const mpath_topo_t *topo, int node, int from, int to)
 {
-    const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[node];
+    const mpath_topo_gpu_kind_t *kind = topo->gpu_nodes[node].kind;
 
     if (from == to) {
         return 1;
     }
-    switch (topo->gpus[node].link) {
+    switch (kind->described.link) {
     case MPATH_GPU_LINK_PCIE:
         return 1;
     case MPATH_GPU_LINK_MESH:
-        return tables->nvlink[from][to] >= 0;
+        return kind->nvlink[from][to] >= 0;
     case MPATH_GPU_LINK_SWITCH:
-        return (tables->egress[from] >= 0) && (tables->ingress[to] >= 0);
+        return (kind->ports[from] >= 0) && (kind->ports[to] >= 0);
     default:
         return 0;
     }
@@ -213,147 +213,209 @@ static int gpus_have_port(const mpath_node_gpus_t *gpus, int gpu)
     return (gpus->link == MPATH_GPU_LINK_SWITCH) && (gpus->gpus[gpu].egress_bps > 0);
 }
 
-static size_t gpus_count_resources(const mpath_node_gpus_t *gpus)
+/* Numbers the resources of a kind. */
+static void kind_init(mpath_topo_gpu_kind_t *kind, const mpath_node_gpus_t *gpus)
 {
-    size_t count = (gpus->uplink_bps > 0) ? 2 : 0;
-    int from, to;
+    int next, g, to;
 
-    for (from = 0; from < gpus->num_gpus; from++) {
-        count += gpus_have_port(gpus, from) ? 4 : 2;
-        for (to = 0; to < gpus->num_gpus; to++) {
-            count += gpus_have_link(gpus, from, to) ? 1 : 0;
+    kind->described = *gpus;
+    memset(kind->ports, -1, sizeof(kind->ports));
+    memset(kind->nvlink, -1, sizeof(kind->nvlink));
+    kind->uplink = (gpus->uplink_bps > 0) ? 0 : -1;
+    kind->pcie   = (gpus->uplink_bps > 0) ? 2 : 0;
+    next         = kind->pcie + 2 * gpus->num_gpus;
+    for (g = 0; g < gpus->num_gpus; g++) {
+        if (gpus_have_port(gpus, g)) {
+            kind->ports[g] = (int16_t)next;
+            next += 2;
         }
     }
-    return count;
-}
-
-static void number_uplink(mpath_topo_t *topo, int node)
-{
-    mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[node];
-    uint64_t rate_bps             = topo->gpus[node].uplink_bps;
-
-    tables->uplink_tx = tables->uplink_rx = -1;
-    if (rate_bps > 0) {
-        tables->uplink_tx = topo->num_resources;
-        topo_add_resource(topo, MPATH_RESOURCE_UPLINK_TX, node, 0, rate_bps, 0);
-        tables->uplink_rx = topo->num_resources;
-        topo_add_resource(topo, MPATH_RESOURCE_UPLINK_RX, node, 0, rate_bps, 0);
-    }
-}
-
-static void number_ports(mpath_topo_t *topo, int node)
-{
-    const mpath_node_gpus_t *gpus = &topo->gpus[node];
-    mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[node];
-    int g;
-
-    for (g = 0; g < MPATH_MAX_GPUS; g++) {
-        tables->egress[g] = tables->ingress[g] = -1;
-        if ((g < gpus->num_gpus) && gpus_have_port(gpus, g)) {
-            tables->egress[g] = topo->num_resources;
-            topo_add_resource(topo, MPATH_RESOURCE_GPU_EGRESS, node, g, gpus->gpus[g].egress_bps, PORT_LATENCY_NS);
-            tables->ingress[g] = topo->num_resources;
-            topo_add_resource(topo, MPATH_RESOURCE_GPU_INGRESS, node, g, gpus->gpus[g].ingress_bps, PORT_LATENCY_NS);
-        }
-    }
-}
-
-static void number_nvlinks(mpath_topo_t *topo, int node)
-{
-    const mpath_node_gpus_t *gpus = &topo->gpus[node];
-    mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[node];
-    int from, to;
-
-    memset(tables->nvlink, -1, sizeof(tables->nvlink));
-    for (from = 0; from < gpus->num_gpus; from++) {
+    for (g = 0; g < gpus->num_gpus; g++) {
         for (to = 0; to < gpus->num_gpus; to++) {
-            if (!gpus_have_link(gpus, from, to)) {
-                continue;
+            if (gpus_have_link(gpus, g, to)) {
+                kind->nvlink[g][to] = (int16_t)next++;
+                kind->links_to[g] |= 1u << to;
+                kind->links_from[to] |= 1u << g;
             }
-            tables->nvlink[from][to] = topo->num_resources;
-            tables->links_to[from] |= 1u << to;
-            tables->links_from[to] |= 1u << from;
-            topo_add_resource(topo, MPATH_RESOURCE_NVLINK, node, from, gpus->nvlink_bps[from][to], NVLINK_LATENCY_NS);
-            topo->resources[tables->nvlink[from][to]].peer = (int8_t)to;
         }
     }
+    kind->num_resources = (int16_t)next;
 }
 
-static void gpus_number_resources(mpath_topo_t *topo, int node)
+/* In the order of their numbers. */
+static void gpus_add_resources(mpath_topo_t *topo, int node)
 {
-    const mpath_node_gpus_t *gpus = &topo->gpus[node];
-    int g;
+    const mpath_topo_gpu_kind_t *kind = topo->gpu_nodes[node].kind;
+    const mpath_node_gpus_t *gpus     = &kind->described;
+    int g, to;
 
-    number_uplink(topo, node);
-    topo->gpu_nodes[node].pcie = topo->num_resources;
+    topo->gpu_nodes[node].first_resource = topo->num_resources;
+    if (kind->uplink >= 0) {
+        topo_add_resource(topo, MPATH_RESOURCE_UPLINK_TX, node, 0, gpus->uplink_bps, 0);
+        topo_add_resource(topo, MPATH_RESOURCE_UPLINK_RX, node, 0, gpus->uplink_bps, 0);
+    }
     for (g = 0; g < gpus->num_gpus; g++) {
         topo_add_resource(topo, MPATH_RESOURCE_PCIE_UP, node, g, gpus->gpus[g].pcie_up_bps, PCIE_LATENCY_NS);
         topo_add_resource(topo, MPATH_RESOURCE_PCIE_DOWN, node, g, gpus->gpus[g].pcie_down_bps, PCIE_LATENCY_NS);
     }
-    number_ports(topo, node);
-    number_nvlinks(topo, node);
-}
-
-/* --- GPUs: ranks ------------------------------------------------------------------------------------------------- */
-
-/* Bit k: the rank counts in bucket k of its node. */
-typedef uint64_t (*bucket_mask_t)(const mpath_topo_t *topo, int rank);
-
-static uint64_t bucket_gpu(const mpath_topo_t *topo, int rank)
-{
-    return topo->places[rank].no_relay ? 0 : 1ull << topo->places[rank].gpu;
-}
-
-static uint64_t bucket_nics(const mpath_topo_t *topo, int rank)
-{
-    return topo->places[rank].no_relay ? 0 : mpath_topo_gpu_nics(topo, rank);
-}
-
-/*
- * Counting sort of the ranks on GPUs by (node, bucket), a rank once for each of its buckets; ranks keep their order.
- * bounds(node)[k] to bounds(node)[k + 1] are bucket k's in the list.
- */
-static mpath_status_t sort_ranks(mpath_topo_t *topo, bucket_mask_t mask_of, size_t bounds_offset, int num_buckets,
-                                 int32_t **list_p)
-{
-    int32_t *bounds, *list, next = 0, count;
-    uint64_t mask;
-    int node, rank, k;
-
-#define BOUNDS(_node) ((int32_t *)((char *)&topo->gpu_nodes[_node] + bounds_offset))
-    for (rank = 0; rank < topo->num_ranks; rank++) {
-        for (mask = (mpath_topo_gpu(topo, rank) >= 0) ? mask_of(topo, rank) : 0; mask != 0; mask &= mask - 1) {
-            BOUNDS(topo->places[rank].node)[__builtin_ctzll(mask)]++;
+    for (g = 0; g < gpus->num_gpus; g++) {
+        if (kind->ports[g] >= 0) {
+            topo_add_resource(topo, MPATH_RESOURCE_GPU_EGRESS, node, g, gpus->gpus[g].egress_bps, PORT_LATENCY_NS);
+            topo_add_resource(topo, MPATH_RESOURCE_GPU_INGRESS, node, g, gpus->gpus[g].ingress_bps, PORT_LATENCY_NS);
         }
     }
-    for (node = 0; node < topo->num_nodes; node++) {
-        for (bounds = BOUNDS(node), k = 0; k <= num_buckets; k++) {
-            count     = bounds[k];
-            bounds[k] = next;
-            next += count;
+    for (g = 0; g < gpus->num_gpus; g++) {
+        for (to = 0; to < gpus->num_gpus; to++) {
+            if (kind->nvlink[g][to] >= 0) {
+                topo_add_resource(topo, MPATH_RESOURCE_NVLINK, node, g, gpus->nvlink_bps[g][to], NVLINK_LATENCY_NS);
+                topo->resources[topo->num_resources - 1].peer = (int8_t)to;
+            }
         }
+    }
+}
+
+/* --- ranks ------------------------------------------------------------------------------------------------------- */
+
+/* How ranks are sorted. Bit k: the rank counts in bucket k of its node, which lasts from bounds[k] to bounds[k + 1]. */
+typedef struct sorting {
+    uint64_t (*buckets)(const mpath_topo_t *topo, int rank);
+    int32_t *(*bounds)(const mpath_topo_t *topo, int node);
+    const mpath_rail_set_t **(*rails)(const mpath_topo_t *topo, int node); /* by NIC: those of a node in use */
+} sorting_t;
+
+static uint64_t nic_of(const mpath_topo_t *topo, int rank)
+{
+    return (topo->places[rank].nic >= 0) ? 1ull << topo->places[rank].nic : 0;
+}
+
+static int32_t *bounds_of_nics(const mpath_topo_t *topo, int node)
+{
+    return topo->nodes[node].beside;
+}
+
+static const mpath_rail_set_t **rails_of_nics(const mpath_topo_t *topo, int node)
+{
+    return &topo->nodes[node].rails;
+}
+
+static int serves_on_gpu(const mpath_topo_t *topo, int rank)
+{
+    return (mpath_topo_gpu(topo, rank) >= 0) && !topo->places[rank].no_relay;
+}
+
+static uint64_t gpu_of(const mpath_topo_t *topo, int rank)
+{
+    return serves_on_gpu(topo, rank) ? 1ull << topo->places[rank].gpu : 0;
+}
+
+static int32_t *bounds_of_gpus(const mpath_topo_t *topo, int node)
+{
+    return topo->gpu_nodes[node].on_gpu;
+}
+
+static uint64_t gpu_nics_of(const mpath_topo_t *topo, int rank)
+{
+    return serves_on_gpu(topo, rank) ? mpath_topo_gpu_nics(topo, rank) : 0;
+}
+
+static int32_t *bounds_of_gpu_nics(const mpath_topo_t *topo, int node)
+{
+    return topo->gpu_nodes[node].beside;
+}
+
+static const mpath_rail_set_t **rails_of_gpu_nics(const mpath_topo_t *topo, int node)
+{
+    return &topo->gpu_nodes[node].rails;
+}
+
+static const sorting_t by_nic     = {nic_of, bounds_of_nics, rails_of_nics};
+static const sorting_t by_gpu     = {gpu_of, bounds_of_gpus, NULL};
+static const sorting_t by_gpu_nic = {gpu_nics_of, bounds_of_gpu_nics, rails_of_gpu_nics};
+
+/*
+ * Counting sort of the ranks by (node, bucket), a rank once for each of its buckets; ranks keep their order. The bounds
+ * of all nodes, one behind the other, are num_bounds from `all` on; a node has one more than buckets.
+ */
+static mpath_status_t sort_ranks(const mpath_topo_t *topo, const sorting_t *by, int32_t *all, size_t num_bounds,
+                                 int32_t **list_p)
+{
+    int32_t *list, next = 0;
+    uint64_t buckets;
+
+    for (int rank = 0; rank < topo->num_ranks; rank++) {
+        for (buckets = by->buckets(topo, rank); buckets != 0; buckets &= buckets - 1) {
+            by->bounds(topo, topo->places[rank].node)[__builtin_ctzll(buckets)]++;
+        }
+    }
+    for (size_t i = 0; i < num_bounds; i++) {
+        int32_t count = all[i];
+
+        all[i] = next;
+        next += count;
     }
     list = malloc(((size_t)next + 1) * sizeof(*list));
     if (list == NULL) {
-        mpath_error("topology: no memory for %d ranks on GPUs; no topology built", topo->num_ranks);
         return MPATH_ERR_NO_MEMORY;
     }
-    for (rank = 0; rank < topo->num_ranks; rank++) {
-        for (mask = (mpath_topo_gpu(topo, rank) >= 0) ? mask_of(topo, rank) : 0; mask != 0; mask &= mask - 1) {
-            list[BOUNDS(topo->places[rank].node)[__builtin_ctzll(mask)]++] = rank;
+    for (int rank = 0; rank < topo->num_ranks; rank++) {
+        for (buckets = by->buckets(topo, rank); buckets != 0; buckets &= buckets - 1) {
+            list[by->bounds(topo, topo->places[rank].node)[__builtin_ctzll(buckets)]++] = rank;
         }
     }
     /* Filling moved each start to its end, which is the next one's start. */
-    for (node = 0; node < topo->num_nodes; node++) {
-        for (bounds = BOUNDS(node), k = num_buckets; k > 0; k--) {
-            bounds[k] = bounds[k - 1];
-        }
-        bounds[0] = (node > 0) ? BOUNDS(node - 1)[num_buckets] : 0;
-    }
-#undef BOUNDS
+    memmove(&all[1], &all[0], (num_bounds - 1) * sizeof(*all));
+    all[0]  = 0;
     *list_p = list;
     return MPATH_OK;
 }
+
+/* A node's NICs in use: those that a rank is beside; without affine access all of them for host memory. */
+static void find_rails(const mpath_topo_t *topo, const sorting_t *by, int node, mpath_rail_set_t *rails)
+{
+    const mpath_machine_t *machine = topo->machines[node];
+    const int32_t *bounds          = by->bounds(topo, node);
+    int all                        = (by == &by_nic) && (topo->params.access == MPATH_REACH_ALL);
+    uint64_t nics                  = 0;
+
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        nics |= (all || (bounds[nic + 1] > bounds[nic])) ? 1ull << nic : 0;
+    }
+    memset(rails, 0, sizeof(*rails));
+    rail_set_init(rails, machine, nics);
+}
+
+static int rail_sets_are_equal(const mpath_rail_set_t *a, const mpath_rail_set_t *b)
+{
+    return a->mask == b->mask && a->num_used == b->num_used && memcmp(a->used, b->used, sizeof(a->used)) == 0 &&
+           memcmp(a->nic_of_rail, b->nic_of_rail, sizeof(a->nic_of_rail)) == 0;
+}
+
+/* Stores those of all nodes, once where a node has those of the node before it. */
+static mpath_status_t list_rails(const mpath_topo_t *topo, const sorting_t *by, mpath_rail_set_t **sets_p)
+{
+    mpath_rail_set_t rails, before, *sets;
+    size_t count = 0;
+
+    for (int node = 0; node < topo->num_nodes; node++, before = rails) {
+        find_rails(topo, by, node, &rails);
+        count += node == 0 || !rail_sets_are_equal(&rails, &before);
+    }
+    *sets_p = sets = malloc(count * sizeof(*sets));
+    if (sets == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    count = 0;
+    for (int node = 0; node < topo->num_nodes; node++) {
+        find_rails(topo, by, node, &rails);
+        if (node == 0 || !rail_sets_are_equal(&rails, &sets[count - 1])) {
+            sets[count++] = rails;
+        }
+        *by->rails(topo, node) = &sets[count - 1];
+    }
+    return MPATH_OK;
+}
+
+/* --- GPUs: ranks ------------------------------------------------------------------------------------------------- */
 
 /* Of the NICs that a rank's node uses, those beside it and those beside ranks that pass bytes on for it. */
 static uint64_t nics_reached(const mpath_topo_t *topo, int rank)
@@ -361,8 +423,8 @@ static uint64_t nics_reached(const mpath_topo_t *topo, int rank)
     const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[topo->places[rank].node];
     uint64_t own = mpath_topo_gpu_nics(topo, rank), nics = 0;
 
-    for (int k = 0; k < tables->rails.num_used; k++) {
-        int nic = tables->rails.used[k], reaches = (own >> nic) & 1;
+    for (int k = 0; k < tables->rails->num_used; k++) {
+        int nic = tables->rails->used[k], reaches = (own >> nic) & 1;
 
         for (int32_t i = tables->beside[nic]; !reaches && (i < tables->beside[nic + 1]); i++) {
             reaches = mpath_gpu_can_pass(topo, rank, topo->gpu_beside[i]);
@@ -379,8 +441,8 @@ static int all_pass(const mpath_topo_t *topo, int rank)
     uint64_t own                        = mpath_topo_gpu_nics(topo, rank);
     int all                             = 1;
 
-    for (int k = 0; k < tables->rails.num_used; k++) {
-        int nic = tables->rails.used[k];
+    for (int k = 0; k < tables->rails->num_used; k++) {
+        int nic = tables->rails->used[k];
 
         for (int32_t i = tables->beside[nic]; !((own >> nic) & 1) && all && (i < tables->beside[nic + 1]); i++) {
             all = mpath_gpu_can_pass(topo, rank, topo->gpu_beside[i]);
@@ -403,7 +465,6 @@ static mpath_status_t limit_reach(mpath_topo_t *topo)
     }
     topo->reach = calloc((size_t)topo->num_ranks, sizeof(*topo->reach));
     if (topo->reach == NULL) {
-        mpath_error("topology: no memory for the rails of %d ranks; no topology built", topo->num_ranks);
         return MPATH_ERR_NO_MEMORY;
     }
     for (int rank = 0; rank < topo->num_ranks; rank++) {
@@ -416,30 +477,22 @@ static mpath_status_t limit_reach(mpath_topo_t *topo)
 
 static mpath_status_t gpus_place_ranks(mpath_topo_t *topo)
 {
-    mpath_topo_gpu_node_t *tables;
-    mpath_status_t status;
-    uint64_t nics;
-    int node, k;
+    mpath_status_t status = sort_ranks(topo, &by_gpu, topo->gpu_bounds, topo->num_gpu_bounds, &topo->on_gpu);
 
-    status = sort_ranks(topo, bucket_gpu, offsetof(mpath_topo_gpu_node_t, on_gpu), MPATH_MAX_GPUS, &topo->on_gpu);
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        status = sort_ranks(topo, &by_gpu_nic, topo->gpu_beside_bounds, topo->num_bounds, &topo->gpu_beside);
     }
-    status = sort_ranks(topo, bucket_nics, offsetof(mpath_topo_gpu_node_t, beside), MPATH_MAX_NICS, &topo->gpu_beside);
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        status = list_rails(topo, &by_gpu_nic, &topo->gpu_rail_sets);
     }
-    for (node = 0; node < topo->num_nodes; node++) {
-        tables = &topo->gpu_nodes[node];
-        for (k = 0, nics = 0; k < MPATH_MAX_NICS; k++) {
-            nics |= (tables->beside[k + 1] > tables->beside[k]) ? 1ull << k : 0;
+    for (int node = 0; (status == MPATH_OK) && (node < topo->num_nodes); node++) {
+        mpath_topo_gpu_node_t *gpus = &topo->gpu_nodes[node];
+
+        for (int g = 0; g < gpus->kind->described.num_gpus; g++) {
+            gpus->occupied |= (gpus->on_gpu[g + 1] > gpus->on_gpu[g]) ? 1u << g : 0;
         }
-        for (k = 0; k < MPATH_MAX_GPUS; k++) {
-            tables->occupied |= (tables->on_gpu[k + 1] > tables->on_gpu[k]) ? 1u << k : 0;
-        }
-        rail_set_init(&tables->rails, topo->machines[node], nics);
     }
-    return limit_reach(topo);
+    return (status == MPATH_OK) ? limit_reach(topo) : status;
 }
 
 /* --- GPUs: signature --------------------------------------------------------------------------------------------- */
@@ -450,7 +503,7 @@ static uint64_t gpus_sign(const mpath_topo_t *topo, uint64_t hash)
     int node, g;
 
     for (node = 0; node < topo->num_nodes; node++) {
-        gpus = &topo->gpus[node];
+        gpus = mpath_topo_node_gpus(topo, node);
         if (gpus->num_gpus == 0) {
             continue;
         }
@@ -599,105 +652,17 @@ static void topo_number_resources(mpath_topo_t *topo)
             topo_add_resource(topo, MPATH_RESOURCE_NIC_TX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
             topo_add_resource(topo, MPATH_RESOURCE_NIC_RX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
         }
-        if (topo->gpus != NULL) {
-            gpus_number_resources(topo, node);
+        if (topo->gpu_nodes != NULL) {
+            gpus_add_resources(topo, node);
         }
     }
-}
-
-/* Counting sort of the ranks that have a NIC by (node, NIC); ranks keep their order. */
-static void topo_sort_ranks(mpath_topo_t *topo)
-{
-    int32_t next = 0, count, *bounds = topo->bounds;
-    mpath_topo_node_t *node;
-    int i, n, rank;
-
-    for (i = 0; i < topo->num_nodes; i++) {
-        topo->nodes[i].beside = bounds;
-        bounds += topo->machines[i]->num_nics + 1;
-    }
-    for (rank = 0; rank < topo->num_ranks; rank++) {
-        if (topo->places[rank].nic >= 0) {
-            topo->nodes[topo->places[rank].node].beside[topo->places[rank].nic]++;
-        }
-    }
-    for (i = 0; i < topo->num_nodes; i++) {
-        node = &topo->nodes[i];
-        for (n = 0; n <= topo->machines[i]->num_nics; n++) {
-            count           = node->beside[n];
-            node->beside[n] = next;
-            next += count;
-        }
-    }
-    for (rank = 0; rank < topo->num_ranks; rank++) {
-        if (topo->places[rank].nic >= 0) {
-            node                                                 = &topo->nodes[topo->places[rank].node];
-            topo->beside[node->beside[topo->places[rank].nic]++] = rank;
-        }
-    }
-    /* Filling moved each start to its end, which is the next one's start. */
-    for (i = 0; i < topo->num_nodes; i++) {
-        node = &topo->nodes[i];
-        for (n = topo->machines[i]->num_nics; n > 0; n--) {
-            node->beside[n] = node->beside[n - 1];
-        }
-        node->beside[0] = (i > 0) ? node->beside[-1] : 0; /* the last of the node before */
-    }
-}
-
-/* The NICs of a node in use. */
-static void topo_find_rails(const mpath_topo_t *topo, int index, mpath_rail_set_t *rails)
-{
-    const mpath_topo_node_t *node = &topo->nodes[index];
-    uint64_t nics                 = 0;
-    int nic;
-
-    for (nic = 0; nic < topo->machines[index]->num_nics; nic++) {
-        if ((node->beside[nic + 1] > node->beside[nic]) || (topo->params.access == MPATH_REACH_ALL)) {
-            nics |= 1ull << nic;
-        }
-    }
-    memset(rails, 0, sizeof(*rails));
-    rail_set_init(rails, topo->machines[index], nics);
-}
-
-static int rail_sets_are_equal(const mpath_rail_set_t *a, const mpath_rail_set_t *b)
-{
-    return a->mask == b->mask && a->num_used == b->num_used && memcmp(a->used, b->used, sizeof(a->used)) == 0 &&
-           memcmp(a->nic_of_rail, b->nic_of_rail, sizeof(a->nic_of_rail)) == 0;
-}
-
-/* Stores those of all nodes, once where a node has those of the node before it. */
-static mpath_status_t topo_list_rails(mpath_topo_t *topo)
-{
-    mpath_rail_set_t rails, before;
-    size_t count = 0;
-
-    for (int node = 0; node < topo->num_nodes; node++, before = rails) {
-        topo_find_rails(topo, node, &rails);
-        count += node == 0 || !rail_sets_are_equal(&rails, &before);
-    }
-    topo->rail_sets         = malloc(count * sizeof(*topo->rail_sets));
-    topo->changed_rail_sets = mpath_reserve((size_t)topo->num_nodes * sizeof(*topo->changed_rail_sets));
-    if (topo->rail_sets == NULL || topo->changed_rail_sets == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    count = 0;
-    for (int node = 0; node < topo->num_nodes; node++) {
-        topo_find_rails(topo, node, &rails);
-        if (node == 0 || !rail_sets_are_equal(&rails, topo->nodes[node - 1].rails)) {
-            topo->rail_sets[count++] = rails;
-        }
-        topo->nodes[node].rails = &topo->rail_sets[count - 1];
-    }
-    return MPATH_OK;
 }
 
 static const mpath_rail_set_t *rails_in_use(const mpath_topo_t *topo, int node)
 {
-    int on_gpus = (topo->gpus != NULL) && (topo->gpu_nodes[node].occupied != 0);
+    int on_gpus = (topo->gpu_nodes != NULL) && (topo->gpu_nodes[node].occupied != 0);
 
-    return on_gpus ? &topo->gpu_nodes[node].rails : topo->nodes[node].rails;
+    return on_gpus ? topo->gpu_nodes[node].rails : topo->nodes[node].rails;
 }
 
 int mpath_topo_rails_alike(const mpath_topo_t *topo)
@@ -738,7 +703,7 @@ static int node_matches(const mpath_topo_t *topo, int node)
 
 static void topo_compare_rails(mpath_topo_t *topo)
 {
-    topo->rails_match = (topo->gpus == NULL) && (topo->nodes[0].rails->num_used > 0);
+    topo->rails_match = (topo->gpu_nodes == NULL) && (topo->nodes[0].rails->num_used > 0);
     for (int i = 0; topo->rails_match && (i < topo->num_nodes); i++) {
         topo->rails_match = node_matches(topo, i);
     }
@@ -778,7 +743,7 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
         hash  = topo_mix(hash, ((uint64_t)(uint32_t)place->node << 32) | (uint32_t)place->nic);
         hash  = topo_mix(hash, (uint64_t)(uint32_t)place->gpu | (place->no_relay ? 1ull << 32 : 0));
     }
-    return (topo->gpus != NULL) ? gpus_sign(topo, hash) : hash;
+    return (topo->gpu_nodes != NULL) ? gpus_sign(topo, hash) : hash;
 }
 
 /* --- machines ---------------------------------------------------------------------------------------------------- */
@@ -798,15 +763,27 @@ static int machines_are_equal(const mpath_machine_t *a, const mpath_machine_t *b
            memcmp((const char *)a + head, (const char *)b + head, bytes_of(a) - head) == 0;
 }
 
-/*
- * The first node with the machine of this one, as far as it is looked for: in clusters of several kinds nodes of one kind mostly follow
- * each other. `before`: that of the node before.
- */
-static int find_equal(const mpath_machine_t *machines, int node, int before)
+static int nodes_have_equal_machines(const void *machines, int a, int b)
 {
-    return node > 0 && machines_are_equal(&machines[node], &machines[before]) ? before
-           : node > 0 && machines_are_equal(&machines[node], &machines[0])    ? 0
-                                                                              : node;
+    const mpath_machine_t *all = machines;
+
+    return machines_are_equal(&all[a], &all[b]);
+}
+
+static int nodes_have_equal_gpus(const void *gpus, int a, int b)
+{
+    const mpath_node_gpus_t *all = gpus;
+
+    return memcmp(&all[a], &all[b], sizeof(all[a])) == 0;
+}
+
+/*
+ * The first node described as this one, as far as it is looked for: in clusters of several kinds nodes of one kind mostly
+ * follow each other. `before`: that of the node before.
+ */
+static int find_equal(int (*are_equal)(const void *all, int a, int b), const void *all, int node, int before)
+{
+    return node > 0 && are_equal(all, node, before) ? before : node > 0 && are_equal(all, node, 0) ? 0 : node;
 }
 
 /* Stores each once. */
@@ -816,7 +793,7 @@ static mpath_status_t topo_take_machines(mpath_topo_t *topo, const mpath_machine
     int num_nodes = topo->num_nodes;
 
     for (int node = 0, first = 0; node < num_nodes; node++) {
-        first = find_equal(machines, node, first);
+        first = find_equal(nodes_have_equal_machines, machines, node, first);
         bytes += first == node ? bytes_of(&machines[node]) : 0;
         host_bytes += strlen(machines[node].host) + 1;
         topo->changed_bytes += bytes_of(&machines[node]);
@@ -831,7 +808,7 @@ static mpath_status_t topo_take_machines(mpath_topo_t *topo, const mpath_machine
     }
     bytes = host_bytes = 0;
     for (int node = 0, first = 0; node < num_nodes; node++) {
-        first = find_equal(machines, node, first);
+        first = find_equal(nodes_have_equal_machines, machines, node, first);
         if (first == node) {
             topo->machines[node] = (mpath_machine_t *)(void *)((char *)topo->machine_memory + bytes);
             memcpy(topo->machines[node], &machines[node], bytes_of(&machines[node]));
@@ -843,6 +820,33 @@ static mpath_status_t topo_take_machines(mpath_topo_t *topo, const mpath_machine
         topo->host_places[node] = (uint32_t)host_bytes;
         strcpy(topo->hosts + host_bytes, machines[node].host);
         host_bytes += strlen(machines[node].host) + 1;
+    }
+    return MPATH_OK;
+}
+
+/* The same of their GPUs, as kinds. */
+static mpath_status_t topo_take_gpus(mpath_topo_t *topo, const mpath_node_gpus_t *gpus)
+{
+    size_t count = 0, num_nodes = (uint32_t)topo->num_nodes;
+
+    for (int node = 0, first = 0; node < topo->num_nodes; node++) {
+        first = find_equal(nodes_have_equal_gpus, gpus, node, first);
+        count += first == node;
+    }
+    topo->gpu_kinds = calloc(count, sizeof(*topo->gpu_kinds));
+    topo->gpu_nodes = calloc(num_nodes, sizeof(*topo->gpu_nodes));
+    if (topo->gpu_kinds == NULL || topo->gpu_nodes == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    count = 0;
+    for (int node = 0, first = 0; node < topo->num_nodes; node++) {
+        first = find_equal(nodes_have_equal_gpus, gpus, node, first);
+        if (first == node) {
+            kind_init(&topo->gpu_kinds[count], &gpus[node]);
+            topo->gpu_nodes[node].kind = &topo->gpu_kinds[count++];
+        } else {
+            topo->gpu_nodes[node].kind = topo->gpu_nodes[first].kind;
+        }
     }
     return MPATH_OK;
 }
@@ -877,12 +881,12 @@ static void topo_drop_extra(mpath_topo_t *topo)
 
 mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
 {
-    if (topo->gpus != NULL) {
+    if (topo->gpu_nodes != NULL) {
         return MPATH_ERR_UNSUPPORTED;
     }
     topo_drop_extra(topo);
     topo_own_machine(topo, node)->nics[nic].up = (uint8_t)(up != 0);
-    topo_find_rails(topo, node, &topo->changed_rail_sets[node]);
+    find_rails(topo, &by_nic, node, &topo->changed_rail_sets[node]);
     topo->nodes[node].rails = &topo->changed_rail_sets[node];
     topo_compare_rails(topo);
     topo->signature = topo_sign(topo);
@@ -891,58 +895,87 @@ mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
-static mpath_status_t topo_no_memory(int num_nodes, int num_ranks)
+/* Tables by NIC, GPU and resource, of as many as the nodes have. */
+static mpath_status_t allocate_tables(mpath_topo_t *topo)
 {
-    mpath_error("topology: no memory for %d nodes and %d ranks; no topology built", num_nodes, num_ranks);
-    return MPATH_ERR_NO_MEMORY;
+    size_t num_resources = 0;
+    int32_t *bounds, *on_gpu, *beside;
+
+    for (int node = 0; node < topo->num_nodes; node++) {
+        const mpath_topo_gpu_kind_t *kind = (topo->gpu_nodes != NULL) ? topo->gpu_nodes[node].kind : NULL;
+
+        num_resources += 1 + 2 * (size_t)topo->machines[node]->num_nics;
+        num_resources += (kind != NULL) ? (size_t)kind->num_resources : 0;
+        topo->num_bounds += 1 + (size_t)topo->machines[node]->num_nics;
+        topo->num_gpu_bounds += (kind != NULL) ? 1 + (size_t)kind->described.num_gpus : 0;
+    }
+    topo->resources         = calloc(num_resources, sizeof(*topo->resources));
+    topo->bounds            = calloc(topo->num_bounds, sizeof(*topo->bounds));
+    topo->gpu_bounds        = calloc(topo->num_gpu_bounds + 1, sizeof(*topo->gpu_bounds)); /* calloc(0) may be NULL */
+    topo->gpu_beside_bounds = (topo->gpu_nodes != NULL) ? calloc(topo->num_bounds, sizeof(*topo->bounds)) : NULL;
+    if (topo->resources == NULL || topo->bounds == NULL || topo->gpu_bounds == NULL ||
+        (topo->gpu_nodes != NULL && topo->gpu_beside_bounds == NULL)) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    bounds = topo->bounds;
+    on_gpu = topo->gpu_bounds;
+    beside = topo->gpu_beside_bounds;
+    for (int node = 0; node < topo->num_nodes; node++) {
+        topo->nodes[node].beside = bounds;
+        bounds += 1 + topo->machines[node]->num_nics;
+        if (topo->gpu_nodes != NULL) {
+            topo->gpu_nodes[node].on_gpu = on_gpu;
+            topo->gpu_nodes[node].beside = beside;
+            on_gpu += 1 + topo->gpu_nodes[node].kind->described.num_gpus;
+            beside += 1 + topo->machines[node]->num_nics;
+        }
+    }
+    return MPATH_OK;
 }
 
 static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
                                     const mpath_place_t *places, int num_ranks, mpath_topo_t **topo_p)
 {
-    size_t num_resources = 0, num_bounds = 0;
-    mpath_topo_t *topo;
-    int i;
+    mpath_topo_t *topo = calloc(1, sizeof(*topo));
 
-    topo = calloc(1, sizeof(*topo));
     if (topo == NULL) {
-        goto err;
+        return MPATH_ERR_NO_MEMORY;
     }
-    for (i = 0; i < num_nodes; i++) {
-        num_resources += 1 + 2 * (size_t)machines[i].num_nics;
-        num_bounds += 1 + (size_t)machines[i].num_nics;
-        num_resources += (gpus != NULL) ? gpus_count_resources(&gpus[i]) : 0;
-    }
+    *topo_p         = topo;
     topo->num_nodes = num_nodes;
     topo->num_ranks = num_ranks;
     topo->machines  = calloc((size_t)num_nodes, sizeof(*topo->machines));
     topo->nodes     = calloc((size_t)num_nodes, sizeof(*topo->nodes));
-    topo->resources = calloc(num_resources, sizeof(*topo->resources));
     topo->places    = calloc((size_t)num_ranks + 1, sizeof(*topo->places)); /* room for none: calloc(0) may be NULL */
-    topo->beside    = calloc((size_t)num_ranks + 1, sizeof(*topo->beside));
-    topo->bounds    = calloc(num_bounds, sizeof(*topo->bounds));
-    if ((topo->machines == NULL) || (topo->nodes == NULL) || (topo->resources == NULL) || (topo->places == NULL) ||
-        (topo->beside == NULL) || (topo->bounds == NULL) || (topo_take_machines(topo, machines) != MPATH_OK)) {
-        goto err_destroy;
-    }
-    if (gpus != NULL) {
-        topo->gpus      = calloc((size_t)num_nodes, sizeof(*topo->gpus));
-        topo->gpu_nodes = calloc((size_t)num_nodes, sizeof(*topo->gpu_nodes));
-        if ((topo->gpus == NULL) || (topo->gpu_nodes == NULL)) {
-            goto err_destroy;
-        }
-        memcpy(topo->gpus, gpus, (size_t)num_nodes * sizeof(*gpus));
+    topo->changed_rail_sets = mpath_reserve((size_t)num_nodes * sizeof(*topo->changed_rail_sets));
+    if (topo->machines == NULL || topo->nodes == NULL || topo->places == NULL || topo->changed_rail_sets == NULL ||
+        topo_take_machines(topo, machines) != MPATH_OK || (gpus != NULL && topo_take_gpus(topo, gpus) != MPATH_OK)) {
+        return MPATH_ERR_NO_MEMORY;
     }
     if (num_ranks > 0) {
         memcpy(topo->places, places, (size_t)num_ranks * sizeof(*places));
     }
-    *topo_p = topo;
-    return MPATH_OK;
+    return allocate_tables(topo);
+}
 
-err_destroy:
-    mpath_topo_destroy(topo);
-err:
-    return topo_no_memory(num_nodes, num_ranks);
+/* All that is found from what was given. */
+static mpath_status_t topo_fill(mpath_topo_t *topo)
+{
+    mpath_status_t status;
+
+    topo_number_resources(topo);
+    status = sort_ranks(topo, &by_nic, topo->bounds, topo->num_bounds, &topo->beside);
+    if (status == MPATH_OK) {
+        status = list_rails(topo, &by_nic, &topo->rail_sets);
+    }
+    if (status == MPATH_OK && topo->gpu_nodes != NULL) {
+        status = gpus_place_ranks(topo);
+    }
+    if (status == MPATH_OK) {
+        topo_compare_rails(topo);
+        topo->signature = topo_sign(topo);
+    }
+    return status;
 }
 
 mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
@@ -955,10 +988,9 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
                                            int num_nodes, const mpath_place_t *places, int num_ranks,
                                            const mpath_topo_params_t *params, mpath_topo_t **topo_p)
 {
-    mpath_status_t status;
-    mpath_topo_t *topo;
+    mpath_topo_t *topo    = NULL;
+    mpath_status_t status = topo_check(machines, num_nodes, places, num_ranks, params);
 
-    status = topo_check(machines, num_nodes, places, num_ranks, params);
     if (status != MPATH_OK) {
         return status;
     }
@@ -972,27 +1004,16 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
         }
     }
     status = topo_allocate(machines, gpus, num_nodes, places, num_ranks, &topo);
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        topo->params = *params;
+        status       = topo_fill(topo);
     }
-    topo->params = *params;
-    topo_number_resources(topo);
-    topo_sort_ranks(topo);
-    status = topo_list_rails(topo);
     if (status != MPATH_OK) {
         mpath_topo_destroy(topo);
-        return topo_no_memory(num_nodes, num_ranks);
+        mpath_error("topology: no memory for %d nodes and %d ranks; no topology built", num_nodes, num_ranks);
+        return status;
     }
-    if (gpus != NULL) {
-        status = gpus_place_ranks(topo);
-        if (status != MPATH_OK) {
-            mpath_topo_destroy(topo);
-            return status;
-        }
-    }
-    topo_compare_rails(topo);
-    topo->signature = topo_sign(topo);
-    *topo_p         = topo;
+    *topo_p = topo;
     return MPATH_OK;
 }
 
@@ -1005,8 +1026,11 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     free(topo->gpu_beside);
     free(topo->reach);
     free(topo->on_gpu);
+    free(topo->gpu_rail_sets);
+    free(topo->gpu_beside_bounds);
+    free(topo->gpu_bounds);
     free(topo->gpu_nodes);
-    free(topo->gpus);
+    free(topo->gpu_kinds);
     free(topo->beside);
     free(topo->bounds);
     free(topo->places);
@@ -1102,7 +1126,7 @@ const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resour
 
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node)
 {
-    return (topo->gpus != NULL) ? &topo->gpus[node] : NULL;
+    return (topo->gpu_nodes != NULL) ? mpath_topo_node_gpus(topo, node) : NULL;
 }
 
 int mpath_topo_reach_is_limited(const mpath_topo_t *topo)
@@ -1123,7 +1147,7 @@ int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kin
         return -1;
     }
     nics = topo->machines[node]->num_nics;
-    gpus = (topo->gpus != NULL) ? topo->gpus[node].num_gpus : 0;
+    gpus = (topo->gpu_nodes != NULL) ? mpath_topo_node_gpus(topo, node)->num_gpus : 0;
     switch (kind) {
     case MPATH_RESOURCE_HOST_MEMORY:
         return (index == 0) ? topo->nodes[node].first_resource : -1;
@@ -1140,9 +1164,9 @@ int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kin
     case MPATH_RESOURCE_GPU_INGRESS:
         return (index < gpus) ? mpath_topo_ingress(topo, node, index) : -1;
     case MPATH_RESOURCE_UPLINK_TX:
-        return (topo->gpus != NULL) && (index == 0) ? topo->gpu_nodes[node].uplink_tx : -1;
+        return (topo->gpu_nodes != NULL) && (index == 0) ? mpath_topo_uplink_tx(topo, node) : -1;
     case MPATH_RESOURCE_UPLINK_RX:
-        return (topo->gpus != NULL) && (index == 0) ? topo->gpu_nodes[node].uplink_rx : -1;
+        return (topo->gpu_nodes != NULL) && (index == 0) ? mpath_topo_uplink_rx(topo, node) : -1;
     default:
         return -1;
     }

@@ -28,21 +28,29 @@ typedef struct mpath_topo_node {
 } mpath_topo_node_t;
 
 /*
- * The same of its GPUs. Their resources follow those of its NICs: transmit and receive of the uplink, then up and down
- * of each GPU's PCIe, egress and ingress of each GPU's port, the NVLinks.
+ * GPUs as nodes have them that differ in nothing else than their names: these share it. Their resources follow those of
+ * the NICs and are numbered from the first one of a node's GPUs: transmit and receive of the uplink, then up and down of
+ * each GPU's PCIe, egress and ingress of each GPU's port, the NVLinks.
  */
-typedef struct mpath_topo_gpu_node {
-    int uplink_tx, uplink_rx;       /* resources, -1: none */
-    int pcie;                       /* first of two resources for each GPU */
-    int32_t egress[MPATH_MAX_GPUS]; /* resources, -1: not on the switch */
-    int32_t ingress[MPATH_MAX_GPUS];
-    int32_t nvlink[MPATH_MAX_GPUS][MPATH_MAX_GPUS]; /* resources, -1: not linked */
+typedef struct mpath_topo_gpu_kind {
+    mpath_node_gpus_t described;
+    int16_t num_resources;
+    int16_t uplink;                                 /* first of two resources, -1: none */
+    int16_t pcie;                                   /* first of two for each GPU */
+    int16_t ports[MPATH_MAX_GPUS];                  /* first of two, -1: not on the switch */
+    int16_t nvlink[MPATH_MAX_GPUS][MPATH_MAX_GPUS]; /* -1: not linked */
     uint32_t links_to[MPATH_MAX_GPUS];              /* GPUs that GPU g can send to directly, as a mask */
     uint32_t links_from[MPATH_MAX_GPUS];            /* GPUs that can send to GPU g directly */
-    uint32_t occupied;                              /* GPUs with a rank */
-    mpath_rail_set_t rails;                         /* NICs that are up and beside a GPU's rank */
-    int32_t on_gpu[MPATH_MAX_GPUS + 1];             /* ranks on GPU g, as beside: in topo->on_gpu */
-    int32_t beside[MPATH_MAX_NICS + 1];             /* ranks on GPUs beside NIC n: in topo->gpu_beside */
+} mpath_topo_gpu_kind_t;
+
+/* What paths need of a node's GPUs, as above. */
+typedef struct mpath_topo_gpu_node {
+    const mpath_topo_gpu_kind_t *kind;
+    const mpath_rail_set_t *rails; /* NICs that are up and beside a GPU's rank */
+    int32_t *on_gpu;               /* ranks on GPU g, as beside: in topo->on_gpu */
+    int32_t *beside;               /* ranks on GPUs beside NIC n: in topo->gpu_beside */
+    int first_resource;
+    uint32_t occupied; /* GPUs with a rank */
 } mpath_topo_gpu_node_t;
 
 struct mpath_topo {
@@ -62,11 +70,14 @@ struct mpath_topo {
     mpath_rail_set_t *rail_sets, *changed_rail_sets; /* of nodes; reserved: a place by node, as of machines */
     int32_t *beside;                                 /* ranks that have a NIC, by node, NIC, rank */
     int32_t *bounds;                                 /* mpath_topo_node_t.beside of all nodes */
+    size_t num_bounds, num_gpu_bounds;
     /* NULL where no node has GPUs */
-    mpath_node_gpus_t *gpus;
     mpath_topo_gpu_node_t *gpu_nodes;
-    int32_t *on_gpu;         /* ranks on a GPU, by node, GPU, rank */
-    int32_t *gpu_beside;     /* the same by node, NIC, rank: once for each NIC */
+    mpath_topo_gpu_kind_t *gpu_kinds;
+    mpath_rail_set_t *gpu_rail_sets;
+    int32_t *gpu_bounds, *gpu_beside_bounds; /* mpath_topo_gpu_node_t.on_gpu and .beside of all nodes */
+    int32_t *on_gpu;                         /* ranks on a GPU, by node, GPU, rank */
+    int32_t *gpu_beside;                     /* the same by node, NIC, rank: once for each NIC */
     mpath_rail_set_t *reach; /* NICs that a rank on a GPU reaches, by rank; NULL: all of them that its node uses */
     mpath_topo_extra_t *_Atomic extra; /* not part of the topology: mpath_topo_keep() */
 };
@@ -76,12 +87,18 @@ int mpath_gpu_can_peer(const mpath_topo_t *topo, int node, int from, int to);
 /* Whether ranks on GPUs of one node can pass bytes on for each other: without host memory, in both directions. */
 int mpath_gpu_can_pass(const mpath_topo_t *topo, int rank, int mate);
 
+static inline const mpath_node_gpus_t *mpath_topo_node_gpus(const mpath_topo_t *topo, int node)
+{
+    return &topo->gpu_nodes[node].kind->described;
+}
+
 /* The GPU that a rank's buffers are in; -1: host memory, or a GPU that is not described. */
 static inline int mpath_topo_gpu(const mpath_topo_t *topo, int rank)
 {
     const mpath_place_t *place = &topo->places[rank];
 
-    return (topo->gpus != NULL) && (place->gpu < topo->gpus[place->node].num_gpus) ? place->gpu : -1;
+    return (topo->gpu_nodes != NULL) && (place->gpu < mpath_topo_node_gpus(topo, place->node)->num_gpus) ? place->gpu
+                                                                                                         : -1;
 }
 
 /* NICs beside a rank on a GPU: those of the GPU and its own. */
@@ -89,7 +106,8 @@ static inline uint64_t mpath_topo_gpu_nics(const mpath_topo_t *topo, int rank)
 {
     const mpath_place_t *place = &topo->places[rank];
 
-    return topo->gpus[place->node].gpus[place->gpu].nics | ((place->nic >= 0) ? 1ull << place->nic : 0);
+    return mpath_topo_node_gpus(topo, place->node)->gpus[place->gpu].nics |
+           ((place->nic >= 0) ? 1ull << place->nic : 0);
 }
 
 /* Of the ranks from bounds[0] up to bounds[1], the one that relays for a pair. */
@@ -110,24 +128,45 @@ static inline int mpath_topo_nic_rx(const mpath_topo_t *topo, int node, int nic)
     return topo->nodes[node].first_resource + 2 + 2 * nic;
 }
 
+/* Of a resource that may be missing: -1 then. */
+static inline int mpath_topo_gpu_resource(const mpath_topo_t *topo, int node, int first, int next)
+{
+    return (first >= 0) ? topo->gpu_nodes[node].first_resource + first + next : -1;
+}
+
 static inline int mpath_topo_pcie_up(const mpath_topo_t *topo, int node, int gpu)
 {
-    return topo->gpu_nodes[node].pcie + 2 * gpu;
+    return topo->gpu_nodes[node].first_resource + topo->gpu_nodes[node].kind->pcie + 2 * gpu;
 }
 
 static inline int mpath_topo_pcie_down(const mpath_topo_t *topo, int node, int gpu)
 {
-    return topo->gpu_nodes[node].pcie + 2 * gpu + 1;
+    return mpath_topo_pcie_up(topo, node, gpu) + 1;
 }
 
 static inline int mpath_topo_egress(const mpath_topo_t *topo, int node, int gpu)
 {
-    return topo->gpu_nodes[node].egress[gpu];
+    return mpath_topo_gpu_resource(topo, node, topo->gpu_nodes[node].kind->ports[gpu], 0);
 }
 
 static inline int mpath_topo_ingress(const mpath_topo_t *topo, int node, int gpu)
 {
-    return topo->gpu_nodes[node].ingress[gpu];
+    return mpath_topo_gpu_resource(topo, node, topo->gpu_nodes[node].kind->ports[gpu], 1);
+}
+
+static inline int mpath_topo_nvlink(const mpath_topo_t *topo, int node, int gpu, int peer)
+{
+    return mpath_topo_gpu_resource(topo, node, topo->gpu_nodes[node].kind->nvlink[gpu][peer], 0);
+}
+
+static inline int mpath_topo_uplink_tx(const mpath_topo_t *topo, int node)
+{
+    return mpath_topo_gpu_resource(topo, node, topo->gpu_nodes[node].kind->uplink, 0);
+}
+
+static inline int mpath_topo_uplink_rx(const mpath_topo_t *topo, int node)
+{
+    return mpath_topo_gpu_resource(topo, node, topo->gpu_nodes[node].kind->uplink, 1);
 }
 
 #endif

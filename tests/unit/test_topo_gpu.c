@@ -289,6 +289,59 @@ static void test_random(void **state)
     }
 }
 
+/* Each link is its own node's, with the rate that it was described with. */
+static void check_links(const mpath_topo_t *topo, const cluster_t *c, int node)
+{
+    for (int from = 0; from < 4; from++) {
+        for (int to = 0; to < 4; to++) {
+            int found = mpath_topo_nvlink_find(topo, node, from, to);
+            const mpath_resource_t *link;
+
+            assert_int_equal(found >= 0, c->gpus[node].nvlink_bps[from][to] > 0);
+            if (found >= 0) {
+                link = mpath_topo_resource(topo, found);
+                assert_int_equal(link->kind, MPATH_RESOURCE_NVLINK);
+                assert_int_equal(link->node, node);
+                assert_int_equal(link->index, from);
+                assert_int_equal(link->peer, to);
+                assert_true(link->capacity_bps == c->gpus[node].nvlink_bps[from][to]);
+            }
+        }
+    }
+}
+
+/* Nodes whose GPUs are described alike share that, another one has its own, be it the first or not. */
+static void test_shared(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    for (int other = 0; other < 4; other++) {
+        cluster_init_gpus(&c, 4, 4, MPATH_GPU_LINK_MESH, 0);
+        c.machines[1].num_nics            = 3; /* what GPUs share does not depend on NICs */
+        c.places[7].nic                   = -1;
+        c.gpus[other].nvlink_bps[0][2]    = 0;
+        c.gpus[other].uplink_bps          = 100 * GBPS;
+        c.gpus[other].gpus[1].pcie_up_bps = 5 * GBPS;
+        for (int node = 0; node < 4; node++) {
+            c.gpus[node].gpus[3].nics = 1u << 2;
+        }
+        topo = cluster_build(&c);
+        for (int node = 0; node < 4; node++) {
+            for (int mate = 0; mate < 4; mate++) {
+                assert_int_equal(mpath_topo_gpus(topo, node) == mpath_topo_gpus(topo, mate),
+                                 (node == other) == (mate == other));
+            }
+            assert_memory_equal(mpath_topo_gpus(topo, node), &c.gpus[node], sizeof(c.gpus[node]));
+            assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_UPLINK_TX, node, 0) >= 0, node == other);
+            check_links(topo, &c, node);
+        }
+        topo_gpu_check_all_paths(topo);
+        mpath_topo_destroy(topo);
+    }
+}
+
 static void check_capacity(const mpath_topo_t *topo, mpath_resource_kind_t kind, uint64_t capacity_bps)
 {
     int resource = mpath_topo_resource_find(topo, kind, 1, 1);
@@ -375,9 +428,10 @@ static void test_max_paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mesh),    cmocka_unit_test(test_partial_mesh), cmocka_unit_test(test_switch),
-        cmocka_unit_test(test_bridges), cmocka_unit_test(test_domain),       cmocka_unit_test(test_pcie_and_none),
-        cmocka_unit_test(test_random),  cmocka_unit_test(test_presets),      cmocka_unit_test(test_max_paths),
+        cmocka_unit_test(test_mesh),      cmocka_unit_test(test_partial_mesh), cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_bridges),   cmocka_unit_test(test_domain),       cmocka_unit_test(test_pcie_and_none),
+        cmocka_unit_test(test_random),    cmocka_unit_test(test_shared),       cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_max_paths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
