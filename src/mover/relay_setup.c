@@ -167,24 +167,24 @@ static void make_slots(mpath_relay_t *relay, mpath_export_t *export)
     }
 }
 
-/* Makes this rank's slots if paths of the topology pass through it and it has memory. */
-static void relay_pool_make(mpath_relay_t *relay)
+/* Makes this rank's slots if paths of the topology, whose users are given, pass through it and it has memory. */
+static void relay_pool_make(mpath_relay_t *relay, const pool_users_t *users)
 {
     mpath_export_t *export = &relay->shared.pools[relay->shared.my_member];
     relay_rank_t *mine     = &relay->ranks[relay->me];
 
     export->how  = MPATH_EXPORT_NONE;
-    mine->passes = (uint8_t)users_of(relay, mpath_team_gpu_topo(relay->team)).passes;
+    mine->passes = (uint8_t)users->passes;
     if ((relay->gpu != NULL) && mine->passes) {
         make_slots(relay, export);
     }
     relay->shortages = atomic_load(&shortages);
 }
 
-/* Opens those that this rank would have to write to in a topology. Returns a mask of the members with whom it failed. */
-static uint64_t relay_pool_open(mpath_relay_t *relay, const mpath_topo_t *topo)
+/* Opens those of a mask of members. Returns a mask of those with whom it failed. */
+static uint64_t relay_pool_open(mpath_relay_t *relay, uint64_t ahead)
 {
-    uint64_t ahead = users_of(relay, topo).ahead, failed = 0;
+    uint64_t failed = 0;
 
     for (uint64_t left = ahead; left != 0; left &= left - 1) {
         int member = __builtin_ctzll(left);
@@ -216,12 +216,11 @@ static void mark_members(mpath_relay_t *relay, int rank, uint64_t mask)
 }
 
 /*
- * Collective: all learn who has slots, and who can open those that it has to write to. Marks the ranks that cannot pass on, and
- * says how many there are.
+ * Collective: all learn who has slots, and who can open those that it has to write to, a mask. Marks the ranks that cannot pass on,
+ * and says how many there are.
  */
-static mpath_status_t relay_pool_agree(mpath_relay_t *relay, int *num_without_p)
+static mpath_status_t relay_pool_agree(mpath_relay_t *relay, uint64_t ahead, int *num_without_p)
 {
-    const mpath_topo_t *whole         = mpath_team_gpu_topo(relay->team);
     uint64_t most[MPATH_TEAM_NUMBERS] = {0};
     relay_hello_t mine                = {.bytes = relay->my_pool_bytes, .passes = relay->ranks[relay->me].passes};
     mpath_status_t status             = mpath_team_most(relay->team, most); /* exports are there */
@@ -229,7 +228,7 @@ static mpath_status_t relay_pool_agree(mpath_relay_t *relay, int *num_without_p)
     if (status != MPATH_OK) {
         return status;
     }
-    mine.failed    = relay_pool_open(relay, whole) | relay_pool_open(relay, relay->topo);
+    mine.failed    = relay_pool_open(relay, ahead);
     status         = mpath_team_allgather(relay->team, &mine, sizeof(mine), relay->said);
     *num_without_p = 0;
     for (int rank = 0; rank < relay->size; rank++) {
@@ -959,7 +958,7 @@ static mpath_status_t build(const mpath_relay_t *relay, mpath_topo_t **topo_p)
  * Where it has paths through ranks that have no slots, since nothing passed through them before, these do not pass on. Collective:
  * each rank looks at its own. All come to the same end but for errors of their own.
  */
-static mpath_status_t build_with_slots(mpath_relay_t *relay, mpath_topo_t **topo_p)
+static mpath_status_t build_with_slots(mpath_relay_t *relay, mpath_topo_t **topo_p, pool_users_t *users_p)
 {
     relay_rank_t *mine = &relay->ranks[relay->me];
     uint8_t *said      = (uint8_t *)relay->said;
@@ -973,7 +972,8 @@ static mpath_status_t build_with_slots(mpath_relay_t *relay, mpath_topo_t **topo
         uint8_t told;
 
         status    = build(relay, topo_p);
-        told      = (status != MPATH_OK) ? 2 : users_of(relay, *topo_p).passes && !mine->passes && !mine->marked;
+        *users_p  = (status == MPATH_OK) ? users_of(relay, *topo_p) : (pool_users_t){0, 0};
+        told      = (status != MPATH_OK) ? 2 : users_p->passes && !mine->passes && !mine->marked;
         exchanged = mpath_team_allgather(relay->team, &told, sizeof(told), said);
         more = fails = 0;
         for (int rank = 0; (exchanged == MPATH_OK) && (rank < relay->size); rank++) {
@@ -992,7 +992,8 @@ static mpath_status_t build_with_slots(mpath_relay_t *relay, mpath_topo_t **topo
 static mpath_status_t try_to_reduce(mpath_relay_t *relay)
 {
     mpath_topo_t *reduced = NULL;
-    mpath_status_t status = build_with_slots(relay, &reduced);
+    pool_users_t users;
+    mpath_status_t status = build_with_slots(relay, &reduced, &users);
 
     if ((status == MPATH_OK) && (reduced != NULL) && (place_of_reduced(relay, reduced) == RELAY_MAX_REDUCED)) {
         mpath_warn("rails and GPUs have failed in %d ways in this communicator; no relays in it until it is one of "
@@ -1000,7 +1001,7 @@ static mpath_status_t try_to_reduce(mpath_relay_t *relay)
                    RELAY_MAX_REDUCED);
         status = MPATH_ERR_UNREACHABLE;
     }
-    if ((status == MPATH_OK) && (reduced != NULL) && (relay_pool_open(relay, reduced) != 0)) {
+    if ((status == MPATH_OK) && (reduced != NULL) && (relay_pool_open(relay, users.ahead) != 0)) {
         status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
     }
     relay_forget_plans(relay);
@@ -1138,7 +1139,9 @@ static mpath_status_t make_streams(const mpath_relay_t *relay)
 /* Of the set-up, what has to do with GPUs. Collective; an error of one is told to all. */
 static mpath_status_t set_up_gpus(mpath_relay_t *relay)
 {
-    mpath_status_t status = MPATH_OK;
+    const mpath_topo_t *whole = mpath_team_gpu_topo(relay->team);
+    pool_users_t users        = users_of(relay, whole); /* all its pairs are looked at once */
+    mpath_status_t status     = MPATH_OK;
     int num_without = 0, has_changed = 0;
 
     relay->gpu = relay->next_gpu;
@@ -1148,11 +1151,12 @@ static mpath_status_t set_up_gpus(mpath_relay_t *relay)
         mpath_debug("rank %d has no GPU so far: it passes nothing on until it has device memory in a call", relay->me);
     }
     if (status == MPATH_OK) {
-        relay_pool_make(relay);
+        relay_pool_make(relay, &users);
     }
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
-        status = relay_pool_agree(relay, &num_without);
+        users.ahead |= (relay->topo != whole) ? users_of(relay, relay->topo).ahead : 0;
+        status = relay_pool_agree(relay, users.ahead, &num_without);
     }
     for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
         relay_rank_t *one = &relay->ranks[rank];
