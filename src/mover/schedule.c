@@ -17,10 +17,14 @@ typedef struct schedule_maker {
     mpath_schedule_t *schedule;
     const mpath_topo_t *topo;
     const mpath_chunk_limits_t *limits;
-    int rank;
+    int rank, node;
     size_t first_capacity, duties_capacity, outlets_capacity;
-    uint32_t *of_rank; /* the outlet that leads to a rank and was made last; NOTHING: none */
-    uint32_t *before;  /* of an outlet: the one before it that leads to the same rank */
+    uint32_t *of_rank;         /* the outlet that leads to a rank and was made first; NOTHING: none */
+    uint32_t *next;            /* of an outlet: the one after it that leads to the same rank; NOTHING: none */
+    size_t own_begin, own_end; /* duties of which this rank is the source: flows are in the order of their sources */
+    int passes;                /* some duty is to pass bytes on */
+    uint64_t slowest_bps;      /* the paths' slowest resources are few: of the last one */
+    uint64_t most_bytes, least_bytes;
 } schedule_maker_t;
 
 /*
@@ -36,49 +40,40 @@ static void find_turns(const mpath_topo_t *topo, int rank, uint32_t *starts, uin
 
     memset(starts, 0, (num_nodes + 1) * sizeof(*starts));
     for (uint32_t i = 0; i < num_ranks; i++) {
-        my_local += i < (uint32_t)rank && mpath_topo_place(topo, (int)i)->node == (int)my_node;
-        starts[mpath_topo_place(topo, (int)i)->node + 1]++;
+        order[i] = (uint32_t)mpath_topo_place(topo, (int)i)->node; /* for the moment */
+        my_local += i < (uint32_t)rank && order[i] == my_node;
+        starts[order[i] + 1]++;
     }
     for (uint32_t node = 0; node < num_nodes; node++) {
         starts[node + 1] += starts[node];
     }
     for (uint32_t i = 0; i < num_ranks; i++) {
-        by_node[starts[mpath_topo_place(topo, (int)i)->node]++] = i;
+        by_node[starts[order[i]]++] = i;
     }
     for (uint32_t k = 0; k < num_nodes; k++) {
         uint32_t node  = my_node + k < num_nodes ? my_node + k : my_node + k - num_nodes;
         uint32_t begin = node > 0 ? starts[node - 1] : 0, count = starts[node] - begin;
+        uint32_t turn = my_local < count ? my_local : count > 0 ? my_local % count : 0;
 
-        for (uint32_t i = 0; i < count; i++) {
-            order[next++] = by_node[begin + (my_local % count + i) % count];
-        }
+        memcpy(order + next, by_node + begin + turn, (count - turn) * sizeof(*order));
+        memcpy(order + next + count - turn, by_node + begin, turn * sizeof(*order));
+        next += count;
     }
 }
 
-/* What there is of each rank, in the order of its index: first[rank], then next[] of that. */
-static void list_by_rank(uint32_t *first, uint32_t *next, uint32_t index, int rank)
+/* Sorts outlets by turns, before that by kind where told to. `now`, room by outlet: where each has gone. */
+static mpath_status_t sort_outlets(schedule_maker_t *maker, const uint32_t *order, int by_kind, uint32_t *now)
 {
-    next[index] = first[rank];
-    first[rank] = index;
-}
-
-/* Sorts outlets by turns, before that by kind where told to. `first`, by rank, and `next` and `now`, by outlet, are scratch. */
-static mpath_status_t sort_outlets(mpath_schedule_t *schedule, const uint32_t *order, uint32_t num_ranks, int by_kind,
-                                   uint32_t *first, uint32_t *next, uint32_t *now)
-{
-    uint32_t num_outlets = (uint32_t)schedule->num_outlets, count = 0;
-    mpath_outlet_t *sorted = malloc((num_outlets + 1) * sizeof(*sorted));
+    mpath_schedule_t *schedule = maker->schedule;
+    uint32_t num_ranks = (uint32_t)mpath_topo_num_ranks(maker->topo), count = 0;
+    mpath_outlet_t *sorted = malloc((schedule->num_outlets + 1) * sizeof(*sorted));
 
     if (sorted == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    memset(first, 0xff, num_ranks * sizeof(*first));
-    for (uint32_t i = num_outlets; i-- > 0;) {
-        list_by_rank(first, next, i, schedule->outlets[i].rank);
-    }
     for (int kind = 0; kind <= (by_kind ? (int)MPATH_OUTLET_LAST : 0); kind++) {
         for (uint32_t turn = 0; turn < num_ranks; turn++) {
-            for (uint32_t i = first[order[turn]]; i != NOTHING; i = next[i]) {
+            for (uint32_t i = maker->of_rank[order[turn]]; i != NOTHING; i = maker->next[i]) {
                 if (!by_kind || (int)schedule->outlets[i].kind == kind) {
                     now[i]          = count;
                     sorted[count++] = schedule->outlets[i];
@@ -88,32 +83,31 @@ static mpath_status_t sort_outlets(mpath_schedule_t *schedule, const uint32_t *o
     }
     free(schedule->outlets);
     schedule->outlets = sorted;
-    for (size_t i = 0; i < schedule->num_duties; i++) {
-        if (schedule->duties[i].hop_out != MPATH_DUTY_NO_HOP) {
-            schedule->duties[i].outlet = now[schedule->duties[i].outlet];
-        }
-    }
     return MPATH_OK;
 }
 
-/* Groups this rank's own duties by outlet, each group by the turns of destinations. `next` is scratch, by duty. */
-static mpath_status_t sort_own(mpath_schedule_t *schedule, const uint32_t *order, uint32_t num_ranks, uint32_t *first,
-                               uint32_t *next)
+/* Tells duties where their outlets have gone, but for this rank's own. */
+static void follow_outlets(const schedule_maker_t *maker, size_t begin, size_t end, const uint32_t *now)
 {
-    uint32_t begin = 0;
+    for (size_t i = begin; i < end; i++) {
+        mpath_duty_t *duty = &maker->schedule->duties[i];
 
-    schedule->own = malloc((schedule->num_duties + 1) * sizeof(*schedule->own));
+        if (duty->hop_out != MPATH_DUTY_NO_HOP) {
+            duty->outlet = now[duty->outlet];
+        }
+    }
+}
+
+/* The same with its own, which it groups by outlet, each group by the turns of destinations. `first`: room by rank. */
+static mpath_status_t sort_own(schedule_maker_t *maker, const uint32_t *order, const uint32_t *now, uint32_t *first)
+{
+    mpath_schedule_t *schedule = maker->schedule;
+    mpath_duty_t *duties       = schedule->duties;
+    uint32_t num_ranks = (uint32_t)mpath_topo_num_ranks(maker->topo), end = (uint32_t)maker->own_end, begin = 0;
+
+    schedule->own = malloc((maker->own_end - maker->own_begin + 1) * sizeof(*schedule->own));
     if (schedule->own == NULL) {
         return MPATH_ERR_NO_MEMORY;
-    }
-    memset(first, 0xff, num_ranks * sizeof(*first));
-    for (size_t i = schedule->num_duties; i-- > 0;) {
-        const mpath_duty_t *duty = &schedule->duties[i];
-
-        if (duty->hop_in == MPATH_DUTY_NO_HOP) {
-            list_by_rank(first, next, (uint32_t)i, duty->destination);
-            schedule->outlets[duty->outlet].num_own++;
-        }
     }
     for (size_t i = 0; i < schedule->num_outlets; i++) {
         mpath_outlet_t *outlet = &schedule->outlets[i];
@@ -122,10 +116,15 @@ static mpath_status_t sort_own(mpath_schedule_t *schedule, const uint32_t *order
         begin += outlet->num_own;
         outlet->num_own = 0;
     }
+    memset(first, 0xff, num_ranks * sizeof(*first));
+    for (uint32_t i = end; i-- > (uint32_t)maker->own_begin;) {
+        first[duties[i].destination] = i;
+    }
     for (uint32_t turn = 0; turn < num_ranks; turn++) {
-        for (uint32_t i = first[order[turn]]; i != NOTHING; i = next[i]) {
-            mpath_outlet_t *outlet = &schedule->outlets[schedule->duties[i].outlet];
+        for (uint32_t i = first[order[turn]]; i < end && duties[i].destination == (int32_t)order[turn]; i++) {
+            mpath_outlet_t *outlet = &schedule->outlets[now[duties[i].outlet]];
 
+            duties[i].outlet                               = now[duties[i].outlet];
             schedule->own[outlet->own + outlet->num_own++] = i;
         }
     }
@@ -133,23 +132,25 @@ static mpath_status_t sort_own(mpath_schedule_t *schedule, const uint32_t *order
 }
 
 /* Part of mpath_schedule_create(): orders outlets, before turns by kind where told to, and own duties. */
-static mpath_status_t schedule_sort(mpath_schedule_t *schedule, const mpath_topo_t *topo, int rank, int by_kind)
+static mpath_status_t schedule_sort(schedule_maker_t *maker, int by_kind)
 {
-    size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
-    uint32_t *order = malloc((3 * num_ranks + num_nodes + 2 * schedule->num_outlets + schedule->num_duties + 1) *
-                             sizeof(*order));
-    uint32_t *first = order + num_ranks, *by_node = first + num_ranks, *starts = by_node + num_ranks, *next, *now;
+    mpath_schedule_t *schedule = maker->schedule;
+    size_t num_ranks = (size_t)mpath_topo_num_ranks(maker->topo), num_nodes = (size_t)mpath_topo_num_nodes(maker->topo);
+    uint32_t *order   = malloc((2 * num_ranks + num_nodes + schedule->num_outlets + 1) * sizeof(*order));
+    uint32_t *by_node = order + num_ranks, *starts = by_node + num_ranks, *now = starts + num_nodes + 1;
     mpath_status_t status;
 
     if (order == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    now  = starts + num_nodes + 1;
-    next = now + schedule->num_outlets;
-    find_turns(topo, rank, starts, by_node, order);
-    status = sort_outlets(schedule, order, (uint32_t)num_ranks, by_kind, first, next, now);
+    find_turns(maker->topo, maker->rank, starts, by_node, order);
+    status = sort_outlets(maker, order, by_kind, now);
     if (status == MPATH_OK) {
-        status = sort_own(schedule, order, (uint32_t)num_ranks, first, next);
+        status = sort_own(maker, order, now, by_node);
+    }
+    if (status == MPATH_OK && maker->passes) {
+        follow_outlets(maker, 0, maker->own_begin, now);
+        follow_outlets(maker, maker->own_end, schedule->num_duties, now);
     }
     free(order);
     return status;
@@ -197,7 +198,7 @@ static mpath_outlet_kind_t hop_kind(const mpath_path_t *path, int hop)
 static uint64_t hop_limit(const mpath_topo_t *topo, const mpath_path_t *path, int hop,
                           const mpath_chunk_limits_t *limits)
 {
-    int node = mpath_topo_place(topo, path->hops[hop].from)->node;
+    const uint32_t *slot_bytes = limits->last_slot_bytes;
 
     if (path->hops[hop].lane == MPATH_LANE_RAIL) {
         return limits->rail_bytes;
@@ -205,43 +206,50 @@ static uint64_t hop_limit(const mpath_topo_t *topo, const mpath_path_t *path, in
     if (limits->device_ns > 0) {
         return limits->chunk_bytes;
     }
-    switch (hop_kind(path, hop)) {
-    case MPATH_OUTLET_RELAY:
-        return limits->relay_slot_bytes[node];
-    default:
-        return limits->last_slot_bytes[node];
+    if (hop_kind(path, hop) == MPATH_OUTLET_RELAY) {
+        slot_bytes = limits->relay_slot_bytes;
     }
+    return slot_bytes[mpath_topo_place(topo, path->hops[hop].from)->node];
 }
 
-/* What the path's slowest resource carries in `ns`. */
-static uint64_t path_bytes_in(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t ns)
+static uint64_t bytes_in(uint64_t bps, uint64_t ns)
 {
-    uint64_t slowest_bps = UINT64_MAX;
+    return bps / MPATH_NS_PER_MS * ns / (MPATH_NS_PER_S / MPATH_NS_PER_MS);
+}
+
+/* Finds the most and the least bytes of a chunk by the path's slowest resource. */
+static void look_at_slowest(schedule_maker_t *maker, const mpath_path_t *path)
+{
+    uint64_t slowest_bps = UINT64_MAX, device_ns = maker->limits->device_ns, least;
 
     for (int i = 0; i < path->num_resources; i++) {
-        slowest_bps = min_u64(slowest_bps, mpath_topo_resource(topo, (int)path->resources[i])->capacity_bps);
+        slowest_bps = min_u64(slowest_bps, mpath_topo_resource(maker->topo, (int)path->resources[i])->capacity_bps);
     }
-    return slowest_bps / MPATH_NS_PER_MS * ns / (MPATH_NS_PER_S / MPATH_NS_PER_MS);
+    if (slowest_bps == maker->slowest_bps) {
+        return;
+    }
+    maker->slowest_bps = slowest_bps;
+    maker->most_bytes  = bytes_in(slowest_bps, device_ns > 0 ? device_ns : CHUNK_MAX_NS);
+    maker->least_bytes = PIPELINE_MIN_BYTES;
+    if (device_ns > 0) {
+        least              = bytes_in(slowest_bps, DEVICE_MIN_NS) / CHUNK_ALIGN * CHUNK_ALIGN;
+        maker->least_bytes = least > DEVICE_MIN_BYTES ? least : DEVICE_MIN_BYTES;
+    }
 }
 
-static uint64_t flow_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t flow_bytes,
-                                 const mpath_chunk_limits_t *limits)
+static uint64_t flow_chunk_bytes(schedule_maker_t *maker, const mpath_path_t *path, uint64_t flow_bytes)
 {
-    uint64_t limit = min_u64(limits->chunk_bytes, UINT32_MAX);
-    uint64_t bytes = path_bytes_in(topo, path, (limits->device_ns > 0) ? limits->device_ns : CHUNK_MAX_NS);
-    uint64_t least = PIPELINE_MIN_BYTES;
+    uint64_t limit = min_u64(maker->limits->chunk_bytes, UINT32_MAX), bytes;
 
-    if (limits->device_ns > 0) {
-        least = path_bytes_in(topo, path, DEVICE_MIN_NS);
-        least = (least > DEVICE_MIN_BYTES) ? least / CHUNK_ALIGN * CHUNK_ALIGN : DEVICE_MIN_BYTES;
-    }
+    look_at_slowest(maker, path);
+    bytes = maker->most_bytes;
     for (int hop = 0; hop < path->num_hops; hop++) {
-        limit = min_u64(limit, hop_limit(topo, path, hop, limits));
+        limit = min_u64(limit, hop_limit(maker->topo, path, hop, maker->limits));
     }
     if (path->num_hops > 1) {
         bytes = min_u64(bytes, flow_bytes / PIPELINE_CHUNKS);
     }
-    bytes = (bytes < least) ? least : (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+    bytes = bytes < maker->least_bytes ? maker->least_bytes : (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
     return min_u64(limit, bytes);
 }
 
@@ -307,7 +315,7 @@ static int make_outlet_capacity(schedule_maker_t *maker)
 {
     size_t capacity = maker->outlets_capacity == 0 ? 64 : 2 * maker->outlets_capacity;
     mpath_outlet_t *outlets;
-    uint32_t *before;
+    uint32_t *next;
 
     if (maker->schedule->num_outlets < maker->outlets_capacity) {
         return 1;
@@ -317,11 +325,11 @@ static int make_outlet_capacity(schedule_maker_t *maker)
         return 0;
     }
     maker->schedule->outlets = outlets;
-    before                   = realloc(maker->before, capacity * sizeof(*before));
-    if (before == NULL) {
+    next                     = realloc(maker->next, capacity * sizeof(*next));
+    if (next == NULL) {
         return 0;
     }
-    maker->before           = before;
+    maker->next             = next;
     maker->outlets_capacity = capacity;
     return 1;
 }
@@ -330,11 +338,12 @@ static int make_outlet_capacity(schedule_maker_t *maker)
 static uint32_t find_outlet(schedule_maker_t *maker, mpath_outlet_kind_t kind, const mpath_hop_t *hop)
 {
     mpath_schedule_t *schedule = maker->schedule;
-    uint32_t i;
+    uint32_t i, last = NOTHING;
 
-    for (i = maker->of_rank[hop->to]; i != NOTHING; i = maker->before[i]) {
+    for (i = maker->of_rank[hop->to]; i != NOTHING; i = maker->next[i]) {
         const mpath_outlet_t *outlet = &schedule->outlets[i];
 
+        last = i;
         if ((outlet->kind == kind) && (outlet->nic == hop->nic_from) && (outlet->nic_to == hop->nic_to)) {
             return i;
         }
@@ -344,8 +353,12 @@ static uint32_t find_outlet(schedule_maker_t *maker, mpath_outlet_kind_t kind, c
     }
     i                    = (uint32_t)schedule->num_outlets++;
     schedule->outlets[i] = (mpath_outlet_t){.kind = kind, .rank = hop->to, .nic = hop->nic_from, .nic_to = hop->nic_to};
-    maker->before[i]     = maker->of_rank[hop->to];
-    maker->of_rank[hop->to] = i;
+    maker->next[i]       = NOTHING;
+    if (last == NOTHING) {
+        maker->of_rank[hop->to] = i;
+    } else {
+        maker->next[last] = i;
+    }
     return i;
 }
 
@@ -374,28 +387,73 @@ static void duty_set_in(mpath_schedule_t *schedule, const mpath_path_t *path, in
     }
 }
 
-static mpath_duty_t *new_duty(schedule_maker_t *maker)
+/* Room for one more duty. */
+static int make_duty_capacity(schedule_maker_t *maker)
 {
     mpath_schedule_t *schedule = maker->schedule;
+    size_t capacity            = maker->duties_capacity == 0 ? maker->first_capacity : 2 * maker->duties_capacity;
     mpath_duty_t *duties;
+    uint32_t *numbers;
 
-    if (schedule->num_duties == maker->duties_capacity) {
-        size_t capacity = (maker->duties_capacity == 0) ? maker->first_capacity : 2 * maker->duties_capacity;
-
-        duties = realloc(schedule->duties, capacity * sizeof(*duties));
-        if (duties == NULL) {
-            return NULL;
-        }
-        schedule->duties       = duties;
-        maker->duties_capacity = capacity;
+    if (schedule->num_duties < maker->duties_capacity) {
+        return 1;
     }
-    return &schedule->duties[schedule->num_duties++];
+    duties = realloc(schedule->duties, capacity * sizeof(*duties));
+    if (duties == NULL) {
+        return 0;
+    }
+    schedule->duties = duties;
+    numbers          = realloc(schedule->numbers, capacity * sizeof(*numbers));
+    if (numbers == NULL) {
+        return 0;
+    }
+    schedule->numbers      = numbers;
+    maker->duties_capacity = capacity;
+    return 1;
+}
+
+/* Each member by itself: compilers clear a whole duty by an instruction that takes longer than all else. NULL: no memory. */
+static mpath_duty_t *new_duty(schedule_maker_t *maker, const mpath_flow_t *flow, uint32_t number)
+{
+    mpath_schedule_t *schedule = maker->schedule;
+    mpath_duty_t *duty;
+
+    if (!make_duty_capacity(maker)) {
+        return NULL;
+    }
+    schedule->numbers[schedule->num_duties] = number;
+    duty                                    = &schedule->duties[schedule->num_duties++];
+    duty->flow                              = number;
+    duty->source                            = flow->source;
+    duty->destination                       = flow->destination;
+    duty->hop_in                            = MPATH_DUTY_NO_HOP;
+    duty->hop_out                           = MPATH_DUTY_NO_HOP;
+    duty->ahead                             = 0;
+    duty->in                                = (mpath_hop_t){.lane = 0};
+    duty->out                               = (mpath_hop_t){.lane = 0};
+    duty->offset                            = flow->offset;
+    duty->bytes                             = flow->bytes;
+    duty->cut                               = 0;
+    duty->outlet                            = 0;
+    duty->seen_at                           = 0;
+    duty->handed_chunks                     = 0;
+    duty->arrived_chunks                    = 0;
+    duty->fetches                           = 0;
+    duty->done_bytes                        = 0;
+    return duty;
 }
 
 /* Adds up what the duty makes this rank wait for. */
-static void count_duty(mpath_schedule_t *schedule, mpath_duty_t *duty)
+static void count_duty(schedule_maker_t *maker, mpath_duty_t *duty)
 {
+    mpath_schedule_t *schedule = maker->schedule;
+
     if (duty->hop_in == MPATH_DUTY_NO_HOP) {
+        if (maker->own_end == 0) {
+            maker->own_begin = schedule->num_duties - 1;
+        }
+        maker->own_end = schedule->num_duties;
+        schedule->outlets[duty->outlet].num_own++;
         schedule->send_bytes += duty->bytes;
         return;
     }
@@ -404,8 +462,17 @@ static void count_duty(mpath_schedule_t *schedule, mpath_duty_t *duty)
     if (duty->hop_out == MPATH_DUTY_NO_HOP) {
         schedule->receive_bytes += duty->bytes;
     } else {
+        maker->passes = 1;
         schedule->forward_bytes += duty->bytes;
     }
+}
+
+/* Bytes are passed on by ranks of their ends' nodes only. */
+static int may_pass(const schedule_maker_t *maker, const mpath_flow_t *flow)
+{
+    return flow->source == maker->rank || flow->destination == maker->rank ||
+           mpath_topo_place(maker->topo, flow->source)->node == maker->node ||
+           mpath_topo_place(maker->topo, flow->destination)->node == maker->node;
 }
 
 static mpath_status_t add_flow(schedule_maker_t *maker, const mpath_flow_t *flow, uint32_t number)
@@ -416,6 +483,9 @@ static mpath_status_t add_flow(schedule_maker_t *maker, const mpath_flow_t *flow
     mpath_path_t path;
     mpath_status_t status;
 
+    if (!may_pass(maker, flow)) {
+        return MPATH_OK;
+    }
     mpath_topo_path(maker->topo, flow->source, flow->destination, flow->path, &path);
     for (int hop = 0; hop < path.num_hops; hop++) {
         int sends = path.hops[hop].from == maker->rank, receives = path.hops[hop].to == maker->rank;
@@ -428,18 +498,11 @@ static mpath_status_t add_flow(schedule_maker_t *maker, const mpath_flow_t *flow
             if (status != MPATH_OK) {
                 return status;
             }
-            duty = new_duty(maker);
+            duty = new_duty(maker, flow, number);
             if (duty == NULL) {
                 return MPATH_ERR_NO_MEMORY;
             }
-            *duty = (mpath_duty_t){.flow        = number,
-                                   .source      = flow->source,
-                                   .destination = flow->destination,
-                                   .hop_in      = MPATH_DUTY_NO_HOP,
-                                   .hop_out     = MPATH_DUTY_NO_HOP,
-                                   .offset      = flow->offset,
-                                   .bytes       = flow->bytes};
-            cut_flow(&path, flow_chunk_bytes(maker->topo, &path, flow->bytes, limits), limits->device_ns > 0, duty);
+            cut_flow(&path, flow_chunk_bytes(maker, &path, flow->bytes), limits->device_ns > 0, duty);
         }
         if (receives) {
             duty_set_in(schedule, &path, hop, duty);
@@ -451,7 +514,7 @@ static mpath_status_t add_flow(schedule_maker_t *maker, const mpath_flow_t *flow
         if ((limits->device_ns > 0) && (duty->hop_out != MPATH_DUTY_NO_HOP)) {
             duty->ahead = (int8_t)(path.num_hops - 1 - duty->hop_out);
         }
-        count_duty(schedule, duty);
+        count_duty(maker, duty);
     }
     return MPATH_OK;
 }
@@ -465,6 +528,7 @@ mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const m
     const mpath_flow_t *flows  = mpath_plan_flows(plan, &num_flows);
     mpath_status_t status      = MPATH_ERR_NO_MEMORY;
 
+    maker.node = mpath_topo_place(topo, rank)->node;
     /* a part of a plan has little else than what this rank has to do with */
     maker.first_capacity = mpath_plan_is_part(plan) && num_flows > 0 ? num_flows : 64;
     maker.of_rank        = malloc((num_ranks + 1) * sizeof(*maker.of_rank));
@@ -478,23 +542,18 @@ mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const m
             goto err_destroy;
         }
     }
-    status            = MPATH_ERR_NO_MEMORY;
-    schedule->seen    = calloc(schedule->seen_words + 1, sizeof(*schedule->seen));
-    schedule->numbers = malloc((schedule->num_duties + 1) * sizeof(*schedule->numbers));
-    for (size_t i = 0; i < schedule->num_duties && schedule->numbers != NULL; i++) {
-        schedule->numbers[i] = schedule->duties[i].flow;
-    }
-    if ((schedule->seen == NULL) || (schedule->numbers == NULL) ||
-        (schedule_sort(schedule, topo, rank, limits->device_ns > 0) != MPATH_OK)) {
+    status         = MPATH_ERR_NO_MEMORY;
+    schedule->seen = calloc(schedule->seen_words + 1, sizeof(*schedule->seen));
+    if ((schedule->seen == NULL) || (schedule_sort(&maker, limits->device_ns > 0) != MPATH_OK)) {
         goto err_destroy;
     }
-    free(maker.before);
+    free(maker.next);
     free(maker.of_rank);
     *schedule_p = schedule;
     return MPATH_OK;
 
 err_destroy:
-    free(maker.before);
+    free(maker.next);
     free(maker.of_rank);
     mpath_schedule_destroy(schedule);
     if (status == MPATH_ERR_NO_MEMORY) {

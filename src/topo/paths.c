@@ -28,7 +28,7 @@ static int can_peer_across(const mpath_topo_t *topo, int source, int destination
            (kind->ports[from_gpu] >= 0) && (other->ports[to_gpu] >= 0);
 }
 
-static void path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
+static inline void path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
 {
     path->resources[path->num_resources++] = (uint32_t)resource;
     path->latency_ns += topo->resources[resource].latency_ns;
@@ -200,14 +200,22 @@ enum {
     TO_GPU   = 1u << 1  /* the destination's are */
 };
 
+static int ends_on_gpus(const mpath_topo_t *topo, int source, int destination)
+{
+    int from_gpu = mpath_topo_gpu(topo, source) >= 0, to_gpu = mpath_topo_gpu(topo, destination) >= 0;
+
+    return (from_gpu ? FROM_GPU : 0) | (to_gpu ? TO_GPU : 0);
+}
+
 /* What one pair's list of paths over rails looks like. */
 typedef struct path_list {
     const mpath_rail_set_t *from, *to;
     const mpath_nic_t *from_nics, *to_nics;
     uint64_t matched; /* rails in use on both nodes */
     int num_matched, num_crossing;
+    int affine, spine;
     int direct_from, direct_to; /* NICs beside source and destination; -1: none in use */
-    int first;                  /* position of the static route; -1: before the list */
+    int static_rail;            /* of the static route, when it is a matched rail; else -1 */
 } path_list_t;
 
 static int has_rail(uint64_t mask, int rail)
@@ -215,23 +223,18 @@ static int has_rail(uint64_t mask, int rail)
     return (int)((mask >> rail) & 1);
 }
 
-/* The rails that a rank can send and receive over, itself or through relays. */
-static const mpath_rail_set_t *rails_of(const mpath_topo_t *topo, int rank)
+/* The rails that a rank on a GPU can send and receive over, itself or through relays. */
+static const mpath_rail_set_t *gpu_rails_of(const mpath_topo_t *topo, int rank)
 {
-    int node = topo->places[rank].node;
-
-    if (mpath_topo_gpu(topo, rank) < 0) {
-        return topo->nodes[node].rails;
-    }
-    return (topo->reach != NULL) ? &topo->reach[rank] : topo->gpu_nodes[node].rails;
+    return (topo->reach != NULL) ? &topo->reach[rank] : topo->gpu_nodes[topo->places[rank].node].rails;
 }
 
 /* The NIC beside a rank, when it is in use. */
-static int nic_beside(const mpath_topo_t *topo, int rank)
+static inline int nic_beside(const mpath_topo_t *topo, int rank, int on_gpu)
 {
     const mpath_place_t *place = &topo->places[rank];
 
-    if (mpath_topo_gpu(topo, rank) >= 0) {
+    if (on_gpu) {
         return gpu_nic_beside(topo, rank);
     }
     if ((place->nic < 0) || !topo->machines[place->node]->nics[place->nic].up) {
@@ -242,7 +245,9 @@ static int nic_beside(const mpath_topo_t *topo, int rank)
 
 static int matched_position(uint64_t matched, int rail)
 {
-    return __builtin_popcountll(matched & ((1ull << rail) - 1));
+    uint64_t below = (1ull << rail) - 1;
+
+    return (matched & below) == below ? rail : __builtin_popcountll(matched & below);
 }
 
 /* Number of crossing pairs that start at a NIC of this rail. */
@@ -292,83 +297,99 @@ static void crossing_at(const path_list_t *list, int position, int *from, int *t
     *to = list->to->used[k];
 }
 
-/* Where the static route stands; see the header. */
-static int list_find_first(const mpath_topo_t *topo, const path_list_t *list, int source, int affine)
+/* Nonzero: the static route may go from the NIC beside the source to that beside the destination, whatever their rails. */
+static int has_direct(const path_list_t *list)
 {
-    int from = list->direct_from, to = list->direct_to;
-    int spine = (topo->params.fabric & MPATH_FABRIC_SPINE) && (from >= 0) && (to >= 0);
-    int from_rail, to_rail, crosses;
-
-    from_rail = (from >= 0) ? list->from_nics[from].rail : -1;
-    to_rail   = (to >= 0) ? list->to_nics[to].rail : -1;
-    crosses   = spine && (!has_rail(list->matched, from_rail) || !has_rail(list->matched, to_rail));
-    if (affine && spine && (from_rail != to_rail)) {
-        return crosses ? list->num_matched + crossing_position(list, from, to) : -1;
-    }
-    if ((from >= 0) && has_rail(list->matched, from_rail)) {
-        return matched_position(list->matched, from_rail);
-    }
-    if ((to >= 0) && has_rail(list->matched, to_rail)) {
-        return matched_position(list->matched, to_rail);
-    }
-    if (crosses) {
-        return list->num_matched + crossing_position(list, from, to);
-    }
-    return (list->num_matched > 0) ? source % list->num_matched : 0;
+    return list->spine && list->direct_from >= 0 && list->direct_to >= 0;
 }
 
-static void list_init(const mpath_topo_t *topo, int source, int destination, path_list_t *list)
+/* The rail of this position among the matched ones. */
+static int matched_at(const path_list_t *list, int position)
+{
+    uint64_t rest = list->matched;
+
+    while (position-- > 0) {
+        rest &= rest - 1;
+    }
+    return __builtin_ctzll(rest);
+}
+
+/* The matched rail of the static route; -1: it goes from one rail to another, or there is none. */
+static inline int find_static_rail(const path_list_t *list, int source)
+{
+    int from_rail = list->direct_from >= 0 ? list->from_nics[list->direct_from].rail : -1;
+    int to_rail   = list->direct_to >= 0 ? list->to_nics[list->direct_to].rail : -1;
+
+    if (list->affine && from_rail != to_rail && has_direct(list)) {
+        return -1;
+    }
+    if (from_rail >= 0 && has_rail(list->matched, from_rail)) {
+        return from_rail;
+    }
+    if (to_rail >= 0 && has_rail(list->matched, to_rail)) {
+        return to_rail;
+    }
+    return list->num_matched > 0 && !has_direct(list) ? matched_at(list, source % list->num_matched) : -1;
+}
+
+/* Where the static route stands; -1: before the list. See the header. */
+static int list_first(const path_list_t *list)
+{
+    int from = list->direct_from, to = list->direct_to;
+
+    if (list->static_rail >= 0) {
+        return matched_position(list->matched, list->static_rail);
+    }
+    if (!has_direct(list)) {
+        return 0;
+    }
+    if (has_rail(list->matched, list->from_nics[from].rail) && has_rail(list->matched, list->to_nics[to].rail)) {
+        return -1;
+    }
+    return list->num_matched + crossing_position(list, from, to);
+}
+
+static inline void list_init(const mpath_topo_t *topo, int source, int destination, int on_gpus, path_list_t *list)
 {
     int from_node = topo->places[source].node, to_node = topo->places[destination].node;
-    int affine = (topo->params.access == MPATH_REACH_AFFINE) || (mpath_topo_gpu(topo, source) >= 0) ||
-                 (mpath_topo_gpu(topo, destination) >= 0);
 
-    list->from         = rails_of(topo, source);
-    list->to           = rails_of(topo, destination);
+    list->affine       = topo->params.access == MPATH_REACH_AFFINE || on_gpus != 0;
+    list->spine        = (topo->params.fabric & MPATH_FABRIC_SPINE) != 0;
+    list->from         = on_gpus & FROM_GPU ? gpu_rails_of(topo, source) : topo->nodes[from_node].rails;
+    list->to           = on_gpus & TO_GPU ? gpu_rails_of(topo, destination) : topo->nodes[to_node].rails;
     list->from_nics    = topo->machines[from_node]->nics;
     list->to_nics      = topo->machines[to_node]->nics;
     list->matched      = list->from->mask & list->to->mask;
-    list->num_matched  = __builtin_popcountll(list->matched);
+    list->num_matched  = list->from == list->to ? list->from->num_used : __builtin_popcountll(list->matched);
     list->num_crossing = 0;
-    if (topo->params.fabric & MPATH_FABRIC_SPINE) {
+    if (list->spine) {
         list->num_crossing = list->from->num_used * list->to->num_used - list->num_matched * list->num_matched;
     }
-    list->direct_from = nic_beside(topo, source);
-    list->direct_to   = nic_beside(topo, destination);
-    list->first       = list_find_first(topo, list, source, affine);
+    list->direct_from = nic_beside(topo, source, on_gpus & FROM_GPU);
+    list->direct_to   = nic_beside(topo, destination, on_gpus & TO_GPU);
+    list->static_rail = find_static_rail(list, source);
 }
 
 /* The NICs of path `index` of the pair. */
 static void list_at(const path_list_t *list, int index, int *from, int *to)
 {
-    uint64_t rest;
-    int rail, k;
+    int rail = list->static_rail, first;
 
-    if ((list->first < 0) && (index == 0)) {
-        *from = list->direct_from;
-        *to   = list->direct_to;
-        return;
+    if (index > 0 || rail < 0) {
+        first = list_first(list);
+        if (first < 0 && index == 0) {
+            *from = list->direct_from;
+            *to   = list->direct_to;
+            return;
+        }
+        index = first >= 0 && index == 0 ? first : first < 0 || index <= first ? index - 1 : index;
+        if (index >= list->num_matched) {
+            crossing_at(list, index - list->num_matched, from, to);
+            return;
+        }
+        rail = list->matched == list->from->mask ? list->from_nics[list->from->used[index]].rail
+                                                 : matched_at(list, index);
     }
-    if (list->first < 0) {
-        index--;
-    } else if (index == 0) {
-        index = list->first;
-    } else if (index <= list->first) {
-        index--;
-    }
-    if (index >= list->num_matched) {
-        crossing_at(list, index - list->num_matched, from, to);
-        return;
-    }
-    if (list->matched == list->from->mask) {
-        *from = list->from->used[index];
-        *to   = list->to->nic_of_rail[list->from_nics[*from].rail];
-        return;
-    }
-    for (rest = list->matched, k = 0; k < index; k++) {
-        rest &= rest - 1;
-    }
-    rail  = __builtin_ctzll(rest);
     *from = list->from->nic_of_rail[rail];
     *to   = list->to->nic_of_rail[rail];
 }
@@ -393,11 +414,9 @@ static int pick_mate(const mpath_topo_t *topo, int end, int nic, int source, int
 }
 
 /* The rank that drives a NIC for a pair: the pair's own end when it sits there, else one beside the NIC. */
-static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, int destination)
+static inline int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, int destination, int on_gpu)
 {
-    int node = topo->places[end].node;
-
-    if (mpath_topo_gpu(topo, end) >= 0) {
+    if (on_gpu) {
         if ((mpath_topo_gpu_nics(topo, end) >> nic) & 1) {
             return end;
         }
@@ -406,12 +425,13 @@ static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, in
     if ((topo->params.access == MPATH_REACH_ALL) || (topo->places[end].nic == nic)) {
         return end;
     }
-    return mpath_topo_pick(topo->beside, &topo->nodes[node].beside[nic], source, destination);
+    return mpath_topo_pick(topo->beside, &topo->nodes[topo->places[end].node].beside[nic], source, destination);
 }
 
 uint32_t mpath_topo_turn(const mpath_topo_t *topo, int rank, uint32_t *turns_p)
 {
-    int node = topo->places[rank].node, nic = nic_beside(topo, rank), on_gpu = mpath_topo_gpu(topo, rank) >= 0;
+    int node = topo->places[rank].node, on_gpu = mpath_topo_gpu(topo, rank) >= 0;
+    int nic               = nic_beside(topo, rank, on_gpu);
     const int32_t *bounds = on_gpu ? &topo->gpu_nodes[node].beside[nic] : &topo->nodes[node].beside[nic];
     const int32_t *ranks  = on_gpu ? topo->gpu_beside : topo->beside;
     uint32_t turn         = 0;
@@ -438,8 +458,8 @@ static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, in
 }
 
 /* A hop over NICs, which read and write memory of the same sort as the pair's ends have. */
-static void path_add_rail(const mpath_topo_t *topo, mpath_path_t *path, int from, int to, int nic_from, int nic_to,
-                          int on_gpus)
+static inline void path_add_rail(const mpath_topo_t *topo, mpath_path_t *path, int from, int to, int nic_from,
+                                 int nic_to, int on_gpus)
 {
     mpath_hop_t *hop = path_add_hop(path, MPATH_LANE_RAIL, from, to);
 
@@ -473,17 +493,15 @@ static void path_add_leg(const mpath_topo_t *topo, mpath_path_t *path, int from,
 }
 
 /* Path `index` of those over rails. */
-static void path_over_rails(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
+static inline void path_over_rails(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
 {
-    int on_gpus = 0, nic_from, nic_to, from, to;
+    int on_gpus = ends_on_gpus(topo, source, destination), nic_from, nic_to, from, to;
     path_list_t list;
 
-    on_gpus |= (mpath_topo_gpu(topo, source) >= 0) ? FROM_GPU : 0;
-    on_gpus |= (mpath_topo_gpu(topo, destination) >= 0) ? TO_GPU : 0;
-    list_init(topo, source, destination, &list);
+    list_init(topo, source, destination, on_gpus, &list);
     list_at(&list, index, &nic_from, &nic_to);
-    from = nic_driver(topo, source, nic_from, source, destination);
-    to   = nic_driver(topo, destination, nic_to, source, destination);
+    from = nic_driver(topo, source, nic_from, source, destination, on_gpus & FROM_GPU);
+    to   = nic_driver(topo, destination, nic_to, source, destination, on_gpus & TO_GPU);
     path_add_leg(topo, path, source, from, on_gpus & FROM_GPU);
     path_add_rail(topo, path, from, to, nic_from, nic_to, on_gpus);
     path_add_leg(topo, path, to, destination, on_gpus & TO_GPU);
@@ -493,8 +511,8 @@ static int num_paths_over_rails(const mpath_topo_t *topo, int source, int destin
 {
     path_list_t list;
 
-    list_init(topo, source, destination, &list);
-    return list.num_matched + list.num_crossing + (list.first < 0);
+    list_init(topo, source, destination, ends_on_gpus(topo, source, destination), &list);
+    return list.num_matched + list.num_crossing + (list_first(&list) < 0);
 }
 
 int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination)
