@@ -66,11 +66,19 @@ err:
     return status;
 }
 
+/* Before the topology that they are for goes, or has other rates. */
+static void forget_parts(mpath_relay_coll_t *coll)
+{
+    mpath_parts_destroy(coll->parts);
+    coll->parts  = NULL;
+    coll->parted = NULL;
+}
+
 void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
 {
     if (coll != NULL) {
+        forget_parts(coll);
         mpath_plans_release(&coll->plans);
-        mpath_parts_destroy(coll->parts);
         mpath_relay_destroy(coll->relay);
         mpath_trials_forget(&coll->trials);
         free(coll->demand);
@@ -130,6 +138,7 @@ static int is_static(const mpath_plan_t *plan)
 /* What was tried was of another topology. */
 static mpath_status_t follow(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
 {
+    forget_parts(coll);
     mpath_trials_forget(&coll->trials);
     coll->has_news = coll->rates.num_rails > 0;
     return mpath_plans_follow(&coll->plans, mpath_team_settings(coll->team), topo);
@@ -144,8 +153,10 @@ void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, const mpath_topo_rates
 /* Plans count on what was learned; what was tried with other rates is tried anew. */
 static mpath_status_t take_rates(mpath_relay_coll_t *coll)
 {
-    mpath_status_t status = mpath_plans_rate(&coll->plans, &coll->rates);
+    mpath_status_t status;
 
+    forget_parts(coll);
+    status = mpath_plans_rate(&coll->plans, &coll->rates);
     if (status != MPATH_OK) {
         return status;
     }
@@ -265,8 +276,6 @@ static mpath_status_t find_parts(mpath_relay_coll_t *coll, const mpath_topo_t *t
     mpath_status_t status = plan_for(coll, topo);
 
     if ((status == MPATH_OK) && (coll->parted != mpath_plans_topo(&coll->plans))) {
-        mpath_parts_destroy(coll->parts);
-        coll->parts  = NULL;
         coll->parted = mpath_plans_topo(&coll->plans);
         status       = mpath_parts_create(coll->parted, mpath_team_settings(coll->team), &coll->parts);
         status       = (status == MPATH_DECLINED) ? MPATH_OK : status;
