@@ -474,7 +474,7 @@ static const char *pairs_able(const mpath_question_t *question)
 {
     return question->obstacle != NULL ? question->obstacle
            : question->by_pairs       ? NULL
-                                      : "the plan is of the whole job: ranks are few, or a spine joins the rails";
+                                      : "the plan is of the whole job: ranks are few, or their rails have no other";
 }
 
 /* GPUs of one node do better without a plan that takes their links as they are. */
@@ -895,13 +895,26 @@ static void dump(const mpath_coll_t *coll, const mpath_agreed_t *agreed, const m
     }
 }
 
-/* What parameters force for a call on host memory; NULL: nothing. Pairs of nodes, where there is such a plan. */
+/* What parameters force, where there may be no plan by pairs of nodes. */
+static const mpath_algorithm_t *forced_without(const mpath_algorithm_t *forced, const mpath_plan_t *part)
+{
+    return forced != NULL && forced->run == pairs_run && part == NULL ? row_of("planned") : forced;
+}
+
+/* The same of a call on host memory; NULL: nothing. */
 static const mpath_algorithm_t *coll_forced(const mpath_coll_t *coll, uint64_t busiest)
 {
-    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_HOST,
-                                                        busiest);
+    return forced_without(mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_HOST, busiest),
+                          coll->part);
+}
 
-    return forced != NULL && forced->run == pairs_run && coll->part == NULL ? row_of("planned") : forced;
+/* Whether a call's plan is to be made by pairs of nodes: of many ranks, or where that is forced. */
+static int wants_pairs(const mpath_coll_t *coll, uint32_t memory, const mpath_agreed_t *agreed)
+{
+    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, memory,
+                                                        agreed->busiest_bytes);
+
+    return forced != NULL ? forced->run == pairs_run : mpath_team_size(coll->team) > MPATH_PARTS_WHOLE_RANKS;
 }
 
 /*
@@ -910,15 +923,12 @@ static const mpath_algorithm_t *coll_forced(const mpath_coll_t *coll, uint64_t b
  */
 static mpath_status_t coll_find_part(mpath_coll_t *coll, const mpath_agreed_t *agreed)
 {
-    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_HOST,
-                                                        agreed->busiest_bytes);
-    int wanted = forced != NULL ? forced->run == pairs_run : mpath_team_size(coll->team) > MPATH_PARTS_WHOLE_RANKS;
     uint64_t start_ns;
     mpath_status_t status;
 
     coll->part = NULL;
-    if (!wanted || coll->parts == NULL || agreed->node_sends == NULL || agreed->finished || is_never(coll) ||
-        (agreed->flags & (MPATH_CALL_INELIGIBLE | MPATH_CALL_DEVICE)) != 0 ||
+    if (!wants_pairs(coll, MPATH_ON_HOST, agreed) || coll->parts == NULL || agreed->node_sends == NULL ||
+        agreed->finished || is_never(coll) || (agreed->flags & (MPATH_CALL_INELIGIBLE | MPATH_CALL_DEVICE)) != 0 ||
         coll->topo_version != mpath_team_topo_version(coll->team)) {
         return MPATH_OK;
     }
@@ -944,16 +954,14 @@ static mpath_status_t coll_prepare(mpath_coll_t *coll, const mpath_call_t *call,
     return status;
 }
 
-/* Of a call whose plan is made by pairs of nodes. */
-static mpath_load_t part_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
+/* Of a call whose matrix nobody has; without what its links take. */
+static mpath_load_t agreed_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
 {
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
-    uint64_t nodes = (uint64_t)mpath_topo_num_nodes(topo), ranks = (uint64_t)mpath_topo_num_ranks(topo);
+    uint64_t nodes = (uint64_t)mpath_team_num_nodes(coll->team), ranks = (uint64_t)mpath_team_size(coll->team);
 
     return (mpath_load_t){.busiest       = agreed->busiest_bytes,
                           .busiest_cross = agreed->cross_bytes,
-                          .node_cross    = agreed->node_bytes / ranks * nodes,
-                          .links_ns      = mpath_parts_bound_ns(coll->parts)};
+                          .node_cross    = agreed->node_bytes / ranks * nodes};
 }
 
 /* What the agreement has not delivered. Each repetition, which *repeats_p counts, leaves out one rail more at least. */
@@ -971,7 +979,10 @@ static mpath_status_t carry(mpath_coll_t *coll, mpath_call_t *call, const mpath_
     if (status != MPATH_OK) {
         return status;
     }
-    load   = coll->part != NULL ? part_load(coll, agreed) : *coll_load(coll);
+    load = coll->part != NULL ? agreed_load(coll, agreed) : *coll_load(coll);
+    if (coll->part != NULL) {
+        load.links_ns = mpath_parts_bound_ns(coll->parts);
+    }
     forced = coll_forced(coll, load.busiest);
     if (forced == NULL && coll->settings->gate == MPATH_GATE_AUTO) {
         status = coll_ask_tuner(coll, agreed, &load, &tuner);
@@ -1128,9 +1139,7 @@ static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *quest
         .plan          = device_plan,
         .planner       = work};
     mpath_tuning_force(&coll->tuning, question);
-    if (question->forced != NULL && question->forced->run == pairs_run && work->part == NULL) {
-        question->forced = row_of("planned");
-    }
+    question->forced = forced_without(question->forced, work->part);
     if (relays && question->forced == NULL) {
         status = coll_ask_device_tuner(coll, work->agreed, &work->load, question->copy_obstacle == NULL, &function);
     }
@@ -1200,38 +1209,26 @@ static mpath_status_t begin_whole(alltoallv_call_t *work)
     return status;
 }
 
-/* Of a call whose matrix nobody has. */
-static mpath_load_t device_part_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
-{
-    uint64_t nodes = (uint64_t)mpath_team_num_nodes(coll->team), ranks = (uint64_t)mpath_team_size(coll->team);
-
-    return (mpath_load_t){.busiest       = agreed->busiest_bytes,
-                          .busiest_cross = agreed->cross_bytes,
-                          .node_cross    = agreed->node_bytes / ranks * nodes};
-}
-
 /* A part of a plan by pairs of nodes where ranks are many, or that is forced, and there is one; else the matrix. As above. */
 static mpath_status_t begin_device(alltoallv_call_t *work)
 {
-    mpath_coll_t *coll              = work->coll;
-    const mpath_agreed_t *agreed    = work->agreed;
-    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_DEVICE,
-                                                        agreed->busiest_bytes);
-    int wanted = forced != NULL ? forced->run == pairs_run : mpath_team_size(coll->team) > MPATH_PARTS_WHOLE_RANKS;
-    mpath_status_t status = MPATH_OK;
+    mpath_coll_t *coll           = work->coll;
+    const mpath_agreed_t *agreed = work->agreed;
+    mpath_status_t status        = MPATH_OK;
 
-    if (wanted && agreed->node_sends != NULL && mpath_relay_coll_usable(coll->relay)) {
+    if (wants_pairs(coll, MPATH_ON_DEVICE, agreed) && agreed->node_sends != NULL &&
+        mpath_relay_coll_usable(coll->relay)) {
         status = mpath_relay_coll_begin_part(coll->relay, work->call, agreed, &work->part);
     }
     if (status == MPATH_DECLINED) {
-        work->load = device_part_load(coll, agreed);
+        work->load = agreed_load(coll, agreed);
         return MPATH_OK;
     }
     if (status == MPATH_OK && work->part == NULL) {
         status = begin_whole(work);
     }
     if (status == MPATH_OK) {
-        work->load = work->part != NULL ? device_part_load(coll, agreed) : *coll_load(coll);
+        work->load = work->part != NULL ? agreed_load(coll, agreed) : *coll_load(coll);
     }
     return status;
 }
