@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Plan by pairs of nodes: the division of a block, the bytes from the ranks of one node to those of another one. */
+/* Plan by pairs of nodes: what a topology means for it, and a rank's part. */
 #include "plan/pairs_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define NUMBERS ((size_t)UINT32_MAX + 1) /* of flows */
-
-static int node_of(const mpath_pairs_t *pairs, int rank)
-{
-    return mpath_topo_place(pairs->topo, rank)->node;
-}
 
 /* Takes the ranks by node. */
 static void place_ranks(mpath_pairs_t *pairs)
@@ -34,21 +29,11 @@ static void place_ranks(mpath_pairs_t *pairs)
     }
 }
 
-static mpath_nic_set_t nics_up(const mpath_machine_t *machine)
-{
-    mpath_nic_set_t up = 0;
-
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        up |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
-    }
-    return up;
-}
-
 /* The NICs of a node that are in use. */
 static mpath_nic_set_t nics_in_use(const mpath_pairs_t *pairs, int node)
 {
     const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node);
-    mpath_nic_set_t beside         = pairs->affine ? 0 : mpath_machine_nics(machine);
+    mpath_nic_set_t beside = pairs->affine ? 0 : mpath_machine_nics(machine), up = 0;
 
     for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1] && pairs->affine; i++) {
         const mpath_place_t *place = mpath_topo_place(pairs->topo, pairs->ranks[i]);
@@ -56,20 +41,10 @@ static mpath_nic_set_t nics_in_use(const mpath_pairs_t *pairs, int node)
         beside |= place->nic >= 0 ? mpath_nic_bit(place->nic) : 0;
         beside |= mpath_topo_nics_beside(pairs->topo, pairs->ranks[i]);
     }
-    return beside & nics_up(machine);
-}
-
-/* The NIC of a rank's static routes; -1: none. */
-static int nic_beside(const mpath_pairs_t *pairs, int rank)
-{
-    const mpath_place_t *place = mpath_topo_place(pairs->topo, rank);
-    mpath_nic_set_t up         = nics_up(mpath_topo_machine(pairs->topo, place->node));
-    mpath_nic_set_t of_gpu     = mpath_topo_nics_beside(pairs->topo, rank) & up;
-
-    if (place->nic >= 0 && (up & mpath_nic_bit(place->nic)) != 0) {
-        return place->nic;
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        up |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
     }
-    return of_gpu != 0 ? mpath_nic_first(of_gpu) : -1;
+    return beside & up;
 }
 
 /* Lists the rails that some node has in use, in order, and which of them each node has. */
@@ -160,8 +135,8 @@ static int find_rails(mpath_pairs_t *pairs)
         pairs->before_bps[rail + 1] = pairs->before_bps[rail] + rate_bps;
     }
     for (int rank = 0; rank < pairs->num_ranks; rank++) {
-        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node_of(pairs, rank));
-        int nic                        = nic_beside(pairs, rank);
+        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, mpath_pairs_node(pairs, rank));
+        int nic                        = mpath_topo_nic_beside(pairs->topo, rank);
 
         pairs->home[rank] = -1;
         for (int i = 0; i < pairs->num_rails && nic >= 0; i++) {

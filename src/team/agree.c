@@ -528,8 +528,7 @@ static mpath_status_t agree_find_routes(mpath_team_t *team)
         return MPATH_OK;
     }
     if (!state->routes_are_known || state->routes_version != team->topo_version) {
-        status = agree_make_routes(team, team->topo, &state->routes);
-
+        status                  = agree_make_routes(team, team->topo, &state->routes);
         state->routes_version   = team->topo_version;
         state->routes_are_known = 1;
     }

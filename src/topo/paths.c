@@ -428,10 +428,15 @@ static inline int nic_driver(const mpath_topo_t *topo, int end, int nic, int sou
     return mpath_topo_pick(topo->beside, &topo->nodes[topo->places[end].node].beside[nic], source, destination);
 }
 
+int mpath_topo_nic_beside(const mpath_topo_t *topo, int rank)
+{
+    return nic_beside(topo, rank, mpath_topo_gpu(topo, rank) >= 0);
+}
+
 uint32_t mpath_topo_turn(const mpath_topo_t *topo, int rank, uint32_t *turns_p)
 {
     int node = topo->places[rank].node, on_gpu = mpath_topo_gpu(topo, rank) >= 0;
-    int nic               = nic_beside(topo, rank, on_gpu);
+    int nic               = mpath_topo_nic_beside(topo, rank);
     const int32_t *bounds = on_gpu ? &topo->gpu_nodes[node].beside[nic] : &topo->nodes[node].beside[nic];
     const int32_t *ranks  = on_gpu ? topo->gpu_beside : topo->beside;
     uint32_t turn         = 0;

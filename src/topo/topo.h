@@ -265,6 +265,8 @@ const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node);
 /* NICs that a rank drives for device memory, a bit each: those beside its GPU and its own; 0: it has no GPU. */
 uint64_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank);
+/* The NIC by which a rank's static routes leave and arrive, of its GPU where it has one; -1: none beside it is in use. */
+int mpath_topo_nic_beside(const mpath_topo_t *topo, int rank);
 /*
  * Ranks beside one NIC take turns in passing on what others of their node send and receive over it, on hosts with affine access and where GPUs reach
  * all NICs: `rank`, which has one, does so for pairs of which (source + destination) % *turns_p is what this returns, unless their own end sits there, too.
