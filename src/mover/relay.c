@@ -552,7 +552,18 @@ static int members_fit(const mpath_team_t *team, const mpath_topo_t *topo)
 
 static int is_usable(const mpath_team_t *team, const mpath_topo_t *topo)
 {
-    return (topo != NULL) && mpath_team_settings(team)->gpu && members_fit(team, topo) && mpath_relay_helps(topo);
+    if ((topo == NULL) || !mpath_team_settings(team)->gpu || !mpath_relay_helps(topo)) {
+        return 0;
+    }
+    if (!members_fit(team, topo)) {
+        mpath_info_by(
+            mpath_team_rank(team) == 0,
+            "more than %d ranks of this communicator share a host's memory, or it has more than %d: no relays "
+            "of device memory in it",
+            MPATH_RELAY_MAX_MEMBERS, MPATH_RELAY_MAX_RANKS);
+        return 0;
+    }
+    return 1;
 }
 
 /* A topology file without GPUs wants none. The same on all ranks. */
