@@ -437,18 +437,22 @@ mpath_status_t mpath_coll_rates_take(mpath_coll_t *coll, uint32_t flags)
 
 /* -- what calls have shown -- */
 
-/* A line for each node. */
+/* A line for each node whose rates have changed. */
 static void log_rates(const mpath_coll_t *coll)
 {
     const mpath_nics_t *nics = &coll->rates.nics;
 
     for (int node = 0; (node < nics->num_nodes) && (mpath_team_rank(coll->team) == 0); node++) {
+        int first                      = mpath_nics_index(nics, node, 0);
+        const uint64_t *bps            = &nics->current_bps[first];
         char text[MPATH_MAX_NICS * 24] = "";
         size_t used                    = 0;
 
+        if (memcmp(bps, &nics->before_bps[first], (size_t)nics->num_rails * sizeof(*bps)) == 0) {
+            continue;
+        }
         for (int i = 0; (i < nics->num_rails) && (used < sizeof(text)); i++) {
-            used += (size_t)snprintf(text + used, sizeof(text) - used, " %llu",
-                                     (unsigned long long)nics->current_bps[mpath_nics_index(nics, node, i)]);
+            used += (size_t)snprintf(text + used, sizeof(text) - used, " %llu", (unsigned long long)bps[i]);
         }
         mpath_info("alltoallv: rails of %s carry%s bytes per second; plans follow",
                    (nics->num_nodes > 1) ? mpath_topo_host(mpath_team_topo(coll->team), node) : "all nodes", text);

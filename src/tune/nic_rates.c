@@ -77,9 +77,9 @@ static uint64_t limited(uint64_t bps, uint64_t current_bps)
 
 /*
  * The rules above for `num` rails or NICs of which seen_bps[] has been seen (0: nothing) where plans count on current_bps[]:
- * begins the next window. Nonzero: current_bps have changed.
+ * begins the next window.
  */
-static int rates_follow(mpath_rates_window_t *window, int num, const uint64_t *seen_bps, uint64_t *current_bps)
+static void rates_follow(mpath_rates_window_t *window, int num, const uint64_t *seen_bps, uint64_t *current_bps)
 {
     uint64_t away = spread_ppm(num, seen_bps, current_bps);
 
@@ -87,7 +87,7 @@ static int rates_follow(mpath_rates_window_t *window, int num, const uint64_t *s
     window->expected_ns = 0;
     window->drifts      = (away > MPATH_RATES_DRIFT_PPM) ? window->drifts + 1 : 0;
     if ((away <= MPATH_RATES_JUMP_PPM) && (window->drifts < 2)) {
-        return 0;
+        return;
     }
     window->drifts = 0;
     for (int i = 0; i < num; i++) {
@@ -95,7 +95,6 @@ static int rates_follow(mpath_rates_window_t *window, int num, const uint64_t *s
             current_bps[i] = limited(seen_bps[i], current_bps[i]);
         }
     }
-    return 1;
 }
 
 #define MILLION 1000000.0
@@ -126,16 +125,18 @@ mpath_status_t mpath_nics_init(mpath_nics_t *nics, int num_nodes, int num_rails,
     nics->num_nics    = (int)count;
     nics->nominal_bps = malloc((count + 1) * sizeof(*nics->nominal_bps));
     nics->current_bps = malloc((count + 1) * sizeof(*nics->current_bps));
+    nics->before_bps  = malloc((count + 1) * sizeof(*nics->before_bps));
     nics->unseen      = calloc(count + 1, sizeof(*nics->unseen));
     nics->samples     = calloc(count + 1, sizeof(*nics->samples));
-    if ((nics->nominal_bps == NULL) || (nics->current_bps == NULL) || (nics->unseen == NULL) ||
-        (nics->samples == NULL)) {
+    if ((nics->nominal_bps == NULL) || (nics->current_bps == NULL) || (nics->before_bps == NULL) ||
+        (nics->unseen == NULL) || (nics->samples == NULL)) {
         mpath_error("no memory for the rates of %zu NICs", count);
         mpath_nics_release(nics);
         return MPATH_ERR_NO_MEMORY;
     }
     memcpy(nics->nominal_bps, nominal_bps, count * sizeof(*nominal_bps));
     memcpy(nics->current_bps, nominal_bps, count * sizeof(*nominal_bps));
+    memcpy(nics->before_bps, nominal_bps, count * sizeof(*nominal_bps));
     return MPATH_OK;
 }
 
@@ -143,6 +144,7 @@ void mpath_nics_release(mpath_nics_t *nics)
 {
     free(nics->nominal_bps);
     free(nics->current_bps);
+    free(nics->before_bps);
     free(nics->unseen);
     free(nics->samples);
     memset(nics, 0, sizeof(*nics));
@@ -410,11 +412,9 @@ static int some_has_seen(const verdict_t *verdict, int nic)
     return 0;
 }
 
-/* A slow NIC may have so little to carry that no call shows whether it has recovered. Nonzero: plans count on more. */
-static int trust_unseen(mpath_nics_t *nics, const verdict_t *verdict)
+/* A slow NIC may have so little to carry that no call shows whether it has recovered. */
+static void trust_unseen(mpath_nics_t *nics, const verdict_t *verdict)
 {
-    int changed = 0;
-
     for (int nic = 0; nic < nics->num_nics; nic++) {
         uint64_t *bps = &nics->current_bps[nic], nominal = nics->nominal_bps[nic];
 
@@ -422,10 +422,8 @@ static int trust_unseen(mpath_nics_t *nics, const verdict_t *verdict)
         if (!nics->looks && (nics->unseen[nic] >= MPATH_NICS_UNSEEN_WINDOWS) && (*bps < nominal)) {
             *bps              = (*bps < nominal / 2) ? 2 * *bps : nominal;
             nics->unseen[nic] = 0;
-            changed           = 1;
         }
     }
-    return changed;
 }
 
 mpath_status_t mpath_nics_update(mpath_nics_t *nics, const mpath_nics_seen_t *rows, int num_ranks, const int *node_of,
@@ -442,8 +440,11 @@ mpath_status_t mpath_nics_update(mpath_nics_t *nics, const mpath_nics_seen_t *ro
     } else {
         verdict.sends = paces + count;
         judge(&verdict, seen_bps);
-        *changed_p = rates_follow(&nics->window, nics->num_nics, seen_bps, nics->current_bps);
-        *changed_p |= trust_unseen(nics, &verdict);
+        memcpy(nics->before_bps, nics->current_bps, (size_t)nics->num_nics * sizeof(*nics->before_bps));
+        rates_follow(&nics->window, nics->num_nics, seen_bps, nics->current_bps);
+        trust_unseen(nics, &verdict);
+        *changed_p = memcmp(nics->before_bps, nics->current_bps, (size_t)nics->num_nics * sizeof(*nics->before_bps)) !=
+                     0;
         status = MPATH_OK;
     }
     free(paces);

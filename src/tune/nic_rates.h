@@ -93,6 +93,7 @@ typedef struct mpath_nics {
     mpath_rates_window_t window;
     uint64_t *nominal_bps; /* as the system says; 0: the node does not have the NIC */
     uint64_t *current_bps; /* that plans count on */
+    uint64_t *before_bps;  /* that they counted on before the latest window */
     int *unseen;           /* windows in which no rank saw anything of the NIC */
     mpath_nics_samples_t *samples;
 } mpath_nics_t;
@@ -132,8 +133,8 @@ void mpath_nics_read(mpath_nics_t *nics, mpath_nics_seen_t *row);
 
 /*
  * rows[num_ranks * num_nics]: what every rank has seen; node_of[]: of ranks. Begins the next window. A NIC of which nothing
- * is seen in MPATH_NICS_UNSEEN_WINDOWS, having too little to carry, is trusted with twice as much. Nonzero: current_bps
- * have changed.
+ * is seen in MPATH_NICS_UNSEEN_WINDOWS, having too little to carry, is trusted with twice as much. Nonzero: some of
+ * current_bps differs from before_bps.
  */
 mpath_status_t mpath_nics_update(mpath_nics_t *nics, const mpath_nics_seen_t *rows, int num_ranks, const int *node_of,
                                  int *changed_p);

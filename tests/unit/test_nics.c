@@ -280,6 +280,14 @@ static void test_senders(void **state)
         assert_int_equal(nics.current_bps[0] * 100 / NIC_BPS, cases[i].sends);
         assert_int_equal(nics.current_bps[1], NIC_BPS);
         assert_int_equal(nics.current_bps[2] * 100 / NIC_BPS, cases[i].late);
+        assert_int_equal(nics.before_bps[0], NIC_BPS);
+        assert_int_equal(nics.before_bps[2], NIC_BPS);
+        for (int row = 0; row < 9; row++) {
+            rows[row].pace = (rows[row].pace > 0) ? MPATH_NICS_ON_TIME : 0;
+        }
+        assert_int_equal(mpath_nics_update(&nics, rows, 3, node_of, &changed), MPATH_OK);
+        assert_false(changed);
+        assert_int_equal(nics.before_bps[0], nics.current_bps[0]);
         mpath_nics_release(&nics);
     }
 }
