@@ -122,11 +122,35 @@ uint64_t mpath_pairs_node_rate(const mpath_pairs_t *pairs, int node)
     return rate_bps;
 }
 
-/* What the rails carry, where all nodes have them, and which one each rank is beside. 0: there are none. */
-static int find_rails(mpath_pairs_t *pairs)
+/* Whether all nodes have the same rails, and whether a rail has the same rate on all that have it. */
+static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rates_p)
 {
+    *same_rails_p = *same_rates_p = 1;
+    for (int rail = 0; rail < pairs->num_rails; rail++) {
+        uint64_t rate_bps = 0;
+
+        for (int node = 0; node < pairs->num_nodes; node++) {
+            uint64_t here_bps = mpath_pairs_rate(pairs, node, rail);
+
+            *same_rails_p = *same_rails_p && here_bps > 0;
+            *same_rates_p = *same_rates_p && (here_bps == 0 || rate_bps == 0 || here_bps == rate_bps);
+            rate_bps      = here_bps > 0 ? here_bps : rate_bps;
+        }
+        if (rail < MPATH_SPINE_RAILS) {
+            pairs->rail_bps[rail] = rate_bps;
+        }
+    }
+}
+
+/* What the rails carry, where all nodes have them, and which one each rank is beside. 0: there are none. */
+static int find_rails(mpath_pairs_t *pairs, int has_gpus)
+{
+    int same_rails, same_rates;
+
     list_rails(pairs);
-    pairs->is_even = 1;
+    compare_nodes(pairs, &same_rails, &same_rates);
+    pairs->is_alike = has_gpus ? same_rails && same_rates : mpath_topo_rails_match(pairs->topo);
+    pairs->is_even  = 1;
     for (int rail = 0; rail < pairs->num_rails && pairs->is_alike; rail++) {
         uint64_t rate_bps = mpath_pairs_rate(pairs, 0, rail);
 
@@ -150,26 +174,6 @@ static int find_rails(mpath_pairs_t *pairs)
     }
     pairs->pieces = pairs->num_rails;
     return pairs->num_rails > 0;
-}
-
-/* Whether all nodes have the same rails, and whether a rail has the same rate on all that have it. */
-static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rates_p)
-{
-    *same_rails_p = *same_rates_p = 1;
-    for (int rail = 0; rail < pairs->num_rails; rail++) {
-        uint64_t rate_bps = 0;
-
-        for (int node = 0; node < pairs->num_nodes; node++) {
-            uint64_t here_bps = mpath_pairs_rate(pairs, node, rail);
-
-            *same_rails_p = *same_rails_p && here_bps > 0;
-            *same_rates_p = *same_rates_p && (here_bps == 0 || rate_bps == 0 || here_bps == rate_bps);
-            rate_bps      = here_bps > 0 ? here_bps : rate_bps;
-        }
-        if (rail < MPATH_SPINE_RAILS) {
-            pairs->rail_bps[rail] = rate_bps;
-        }
-    }
 }
 
 /* What a spine adds; 0: more than is divided by pairs. */
@@ -210,35 +214,31 @@ static int domains_are_shared(const mpath_pairs_t *pairs)
 }
 
 /*
- * GPUs: whether all ranks have one with one NIC beside it, each reaches all rails of its node and passes on for others, nothing but
- * rails joins nodes, and all of these have the same ones.
+ * GPUs: whether all ranks have one with one NIC beside it, which may be lost, each reaches all rails of its node and passes on for others, and
+ * nothing but rails joins nodes.
  */
-static int gpus_are_plain(mpath_pairs_t *pairs)
+static int gpus_are_plain(const mpath_pairs_t *pairs)
 {
     const mpath_topo_t *topo = pairs->topo;
-    int same_rails, same_rates;
 
     for (int rank = 0; rank < pairs->num_ranks; rank++) {
         if (mpath_topo_place(topo, rank)->gpu < 0 || mpath_topo_place(topo, rank)->no_relay ||
-            mpath_nic_count(mpath_topo_nics_beside(topo, rank)) != 1 || pairs->home[rank] < 0) {
+            mpath_nic_count(mpath_topo_nics_beside(topo, rank)) != 1) {
             return 0;
         }
     }
-    compare_nodes(pairs, &same_rails, &same_rates);
-    return same_rails && same_rates && !domains_are_shared(pairs) && !mpath_topo_reach_is_limited(topo) &&
-           mpath_topo_params(topo)->max_paths == 0;
+    return !domains_are_shared(pairs) && !mpath_topo_reach_is_limited(topo) && mpath_topo_params(topo)->max_paths == 0;
 }
 
 mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p)
 {
     const mpath_topo_params_t *params = mpath_topo_params(topo);
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
-    int has_gpus = mpath_topo_gpus(topo, 0) != NULL, is_alike = has_gpus || mpath_topo_rails_match(topo);
-    int has_spine  = (params->fabric & MPATH_FABRIC_SPINE) != 0;
+    int has_gpus = mpath_topo_gpus(topo, 0) != NULL, has_spine = (params->fabric & MPATH_FABRIC_SPINE) != 0;
     size_t by_rank = 2 * sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
     mpath_pairs_t *pairs;
 
-    if (!is_alike && params->max_paths != 0) {
+    if (params->max_paths != 0) { /* nodes do not match then (mpath_topo_rails_match()) */
         return MPATH_DECLINED;
     }
     pairs = calloc(1, sizeof(*pairs) + num_ranks * by_rank + (num_nodes + 2) * by_node);
@@ -249,7 +249,6 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->num_ranks          = (int)num_ranks;
     pairs->num_nodes          = (int)num_nodes;
     pairs->affine             = has_gpus || params->access == MPATH_REACH_AFFINE;
-    pairs->is_alike           = is_alike;
     pairs->min_fragment_bytes = min_fragment_bytes > 0 ? min_fragment_bytes : 1;
     pairs->has                = (mpath_nic_set_t *)(void *)(pairs + 1);
     pairs->ranks              = (int32_t *)(void *)(pairs->has + num_nodes);
@@ -257,8 +256,8 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->home               = (int8_t *)(pairs->first_on + num_nodes + 2);
     pairs->home_at            = pairs->home + num_ranks;
     place_ranks(pairs);
-    if (!find_rails(pairs) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
-        num_ranks * num_ranks * (size_t)pairs->pieces > NUMBERS || (!is_alike && !nodes_are_joined(pairs))) {
+    if (!find_rails(pairs, has_gpus) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
+        num_ranks * num_ranks * (size_t)pairs->pieces > NUMBERS || (!pairs->is_alike && !nodes_are_joined(pairs))) {
         mpath_pairs_destroy(pairs);
         return MPATH_DECLINED;
     }

@@ -378,13 +378,14 @@ static void every_rank_finds_its_part(void **state)
     }
 }
 
-/* Ranks on GPUs, one or two on each, of which one or two have a NIC; in any order over the nodes. */
+/* Ranks on GPUs, one or two on each, of which one or two have a NIC; in any order over the nodes. Some have lost one, some are slower. */
 static void draw_gpus(plan_case_t *c, uint64_t seed)
 {
     uint64_t state = seed * 0x9e3779b97f4a7c15ull + 99;
     int nodes = 2 + (int)(plan_case_random(&state) % 7), gpus = 1 << (1 + plan_case_random(&state) % 3);
     int on_gpu = 1 + (int)(plan_case_random(&state) % 2), on_nic = 1 + (int)(plan_case_random(&state) % 2);
     int num_ranks = nodes * gpus * on_gpu, mixed = plan_case_random(&state) % 3 == 0;
+    int harm               = (int)(plan_case_random(&state) % 4);
     mpath_node_gpus_t *all = calloc((size_t)nodes, sizeof(*all));
     mpath_place_t *places  = calloc((size_t)num_ranks, sizeof(*places));
 
@@ -392,6 +393,14 @@ static void draw_gpus(plan_case_t *c, uint64_t seed)
     plan_case_machines(c, nodes, gpus / on_nic, RATE, HOST * 8);
     c->params.fabric = plan_case_random(&state) % 2 == 0 ? MPATH_FABRIC_SPINE : 0;
     for (int node = 0; node < nodes; node++) {
+        int nics         = gpus / on_nic;
+        mpath_nic_t *nic = &c->machines[node].nics[plan_case_random(&state) % (uint64_t)nics];
+
+        if (harm == 1 && plan_case_random(&state) % 3 == 0 && nic < &c->machines[node].nics[nics - 1]) {
+            nic->up = 0; /* all have the last one */
+        } else if (harm == 2 && plan_case_random(&state) % 3 == 0) {
+            nic->rate_bps /= 4;
+        }
         all[node] = (mpath_node_gpus_t){
             .num_gpus = gpus, .link = seed % 2 == 0 ? MPATH_GPU_LINK_MESH : MPATH_GPU_LINK_SWITCH, .domain = -1};
         for (int g = 0; g < gpus; g++) {
