@@ -66,7 +66,7 @@ static mpath_status_t rail_send(mpath_lane_t *base, int peer, const mpath_chunk_
     to->queued_bytes += chunk->bytes;
     scale.counts[scale.running].rail_messages++;
     scale.counts[scale.running].rail_bytes += chunk->bytes;
-    scale.counts[scale.running].message_cpu_ns += scale_cpu_ns() - began_ns;
+    scale_message_took(began_ns);
     if (op != NULL) {
         op->status = MPATH_OK;
     }
@@ -126,7 +126,7 @@ static mpath_status_t rail_take(mpath_lane_t *base, const mpath_arrival_t *arriv
         memcpy(to, arrival->data, arrival->chunk.bytes);
     }
     rail_release(base, arrival);
-    scale.counts[scale.running].message_cpu_ns += scale_cpu_ns() - began_ns;
+    scale_message_took(began_ns);
     if (op != NULL) {
         op->status = MPATH_OK;
     }

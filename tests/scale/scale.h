@@ -17,8 +17,9 @@ typedef struct scale_counts {
     uint64_t control_bytes, control_messages; /* to ranks of other nodes */
     uint64_t rail_bytes, rail_messages;
     uint64_t cpu_ns, resumes; /* of its fiber */
-    uint64_t message_cpu_ns; /* of that, what stands for the work of NICs: copies from memory to memory between nodes */
-    int64_t heap_bytes;      /* that are in use now: allocated by the library on this rank's behalf */
+    /* Of that, what stands for the work of NICs and of GPUs' engines: copies between nodes, and between memories of devices. */
+    uint64_t message_cpu_ns;
+    int64_t heap_bytes; /* that are in use now: allocated by the library on this rank's behalf */
 } scale_counts_t;
 
 typedef struct scale {
@@ -37,6 +38,8 @@ static inline int scale_node(int rank)
 
 /* Of this thread. */
 uint64_t scale_cpu_ns(void);
+/* Counts what the running rank has done since scale_cpu_ns() said so as work of others, and what it takes to ask for both times. */
+void scale_message_took(uint64_t began_ns);
 
 /* control.c */
 void scale_control_init(void);

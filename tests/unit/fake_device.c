@@ -21,6 +21,7 @@
 
 #define PAGE UINT64_C(4096)
 #define DEVICE_BYTES (UINT64_C(1) << 30)
+#define RANGES_MAX (1u << 18)
 
 enum { FAKE_INVALID = 9001, FAKE_GONE = 9002 };
 
@@ -38,7 +39,6 @@ struct mpath_device_event {
 
 /* What the driver knows of addresses: memory of devices, that of other processes, and pinned memory of the host. */
 typedef struct range {
-    struct range *next;
     char *base;
     size_t bytes;
     int ordinal; /* -1: pinned */
@@ -58,7 +58,8 @@ static struct mpath_device_context contexts[FAKE_DEVICES] = {{0}, {1}, {2}, {3}}
 static struct {
     pthread_mutex_t lock;
     int is_started;
-    range_t *ranges;
+    range_t ranges[RANGES_MAX]; /* by address: thousands of ranks may have some */
+    size_t num_ranges;
     uint64_t last_id;
     uint64_t used_bytes[FAKE_DEVICES];
     unsigned retained[FAKE_DEVICES];
@@ -83,9 +84,7 @@ unsigned fake_device_held(void)
     unsigned held = atomic_load(&made);
 
     pthread_mutex_lock(&fake.lock);
-    for (const range_t *range = fake.ranges; range != NULL; range = range->next) {
-        held++;
-    }
+    held += (unsigned)fake.num_ranges;
     for (int ordinal = 0; ordinal < FAKE_DEVICES; ordinal++) {
         held += fake.retained[ordinal];
     }
@@ -101,45 +100,54 @@ static mpath_device_result_t refuse(const char *call, mpath_device_result_t resu
 
 /* Ranges, under the lock. */
 
+/* How many begin at an address or before it. */
+static size_t ranges_until(uint64_t address)
+{
+    size_t from = 0, to = fake.num_ranges;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if ((uint64_t)(uintptr_t)fake.ranges[middle].base <= address) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from;
+}
+
 static range_t *range_find(uint64_t address)
 {
-    range_t *range = fake.ranges;
+    size_t count   = ranges_until(address);
+    range_t *range = (count > 0) ? &fake.ranges[count - 1] : NULL;
 
-    while ((range != NULL) && (address - (uint64_t)(uintptr_t)range->base >= range->bytes)) {
-        range = range->next;
-    }
-    return range;
+    return ((range != NULL) && (address - (uint64_t)(uintptr_t)range->base < range->bytes)) ? range : NULL;
 }
 
 static void range_add(range_t range)
 {
-    range_t *added = malloc(sizeof(*added));
+    size_t at = ranges_until((uint64_t)(uintptr_t)range.base);
 
-    if (added == NULL) {
+    if (fake.num_ranges == RANGES_MAX) {
         abort();
     }
-    range.id    = ++fake.last_id;
-    range.next  = fake.ranges;
-    *added      = range;
-    fake.ranges = added;
+    range.id = ++fake.last_id;
+    memmove(fake.ranges + at + 1, fake.ranges + at, (fake.num_ranges++ - at) * sizeof(range));
+    fake.ranges[at] = range;
 }
 
 /* Ends the program where there is none that begins there: misuse. */
 static range_t range_remove(const void *base)
 {
-    range_t **at = &fake.ranges, *found, removed;
+    range_t *found = range_find((uint64_t)(uintptr_t)base), removed;
 
-    while ((*at != NULL) && ((*at)->base != base)) {
-        at = &(*at)->next;
-    }
-    found = *at;
-    if (found == NULL) {
+    if ((found == NULL) || (found->base != base)) {
         fprintf(stderr, "fake device: nothing begins at %p\n", base);
         abort();
     }
-    *at     = found->next;
     removed = *found;
-    free(found);
+    memmove(found, found + 1, (size_t)(fake.ranges + --fake.num_ranges - found) * sizeof(removed));
     return removed;
 }
 
