@@ -145,7 +145,7 @@ void mpath_plan_cache_set_topo(mpath_plan_cache_t *cache, const mpath_topo_t *to
     cache->topo        = topo;
 }
 
-/* Makes room for an entry in front. */
+/* Evicts entries until there is memory for one more, in front. */
 static void evict(mpath_plan_cache_t *cache)
 {
     uint64_t bytes = 0;

@@ -50,7 +50,7 @@ const mpath_plan_t *mpath_plan_cache_last(const mpath_plan_cache_t *cache);
 mpath_status_t mpath_plan_cache_forecast(mpath_plan_cache_t *cache, const mpath_time_params_t *time_params,
                                          const mpath_gate_forecast_t **forecast_p);
 
-/* A topology with other rates: what calls have shown goes to the planner by way of its capacities. */
+/* A topology with other rates: what calls have shown goes to the planner in its capacities. */
 
 /* What NICs carry, by node, then rail. Whoever has made it owns the arrays. */
 typedef struct mpath_topo_rates {

@@ -92,7 +92,7 @@ typedef struct mpath_load {
 
 #define MPATH_LOAD_SUMS 4 /* for each rank */
 
-/* demand[source * ranks + destination]; what stays on a rank counts as well. `sums`: room for MPATH_LOAD_SUMS * ranks. */
+/* demand[source * ranks + destination]; what stays on a rank counts as well. `sums`: capacity MPATH_LOAD_SUMS * ranks. */
 void mpath_load_find(const mpath_topo_t *topo, const uint64_t *demand, uint64_t *sums, mpath_load_t *load);
 
 #endif

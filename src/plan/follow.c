@@ -11,8 +11,8 @@
 typedef struct scaling {
     uint64_t smallest;
     uint64_t bytes; /* of the pair, now */
-    uint64_t total; /* of the pieces that stay, then */
-    size_t count;   /* of pieces that stay */
+    uint64_t total; /* of the flows that stay, then */
+    size_t count;   /* of flows that stay */
     size_t largest;
 } scaling_t;
 
@@ -21,16 +21,16 @@ static uint64_t scaled(const scaling_t *scaling, uint64_t bytes)
     return (uint64_t)((mpath_u128_t)bytes * scaling->bytes / scaling->total);
 }
 
-/* What a piece has above a fragment, when all were scaled by the same factor. */
-static uint64_t surplus(const scaling_t *scaling, const mpath_flow_t *piece)
+/* What a flow has above a fragment, when all were scaled by the same factor. */
+static uint64_t surplus(const scaling_t *scaling, const mpath_flow_t *flow)
 {
-    uint64_t bytes = scaled(scaling, piece->bytes);
+    uint64_t bytes = scaled(scaling, flow->bytes);
 
     return bytes > scaling->smallest ? bytes - scaling->smallest : 0;
 }
 
-/* Decides how many pieces the pair still bears: the largest ones, in whole fragments. Pieces below `least` go. */
-static uint64_t choose_pieces(scaling_t *scaling, const mpath_flow_t *pieces, size_t num_pieces)
+/* Decides how many flows the pair still bears: the largest ones, in whole fragments. Those below `least` go. */
+static uint64_t choose_flows(scaling_t *scaling, const mpath_flow_t *flows, size_t num_flows)
 {
     uint64_t most = scaling->bytes / 2 < scaling->smallest ? 1 : scaling->bytes / scaling->smallest, least = 0, next;
     size_t i, count;
@@ -39,14 +39,14 @@ static uint64_t choose_pieces(scaling_t *scaling, const mpath_flow_t *pieces, si
         count          = 0;
         next           = UINT64_MAX;
         scaling->total = 0;
-        for (i = 0; i < num_pieces; i++) {
-            if (pieces[i].bytes >= least) {
+        for (i = 0; i < num_flows; i++) {
+            if (flows[i].bytes >= least) {
                 count++;
-                scaling->total += pieces[i].bytes;
-                next = pieces[i].bytes < next ? pieces[i].bytes : next;
+                scaling->total += flows[i].bytes;
+                next = flows[i].bytes < next ? flows[i].bytes : next;
             }
         }
-        if (count <= most || next == pieces[scaling->largest].bytes) {
+        if (count <= most || next == flows[scaling->largest].bytes) {
             scaling->count = count;
             return least;
         }
@@ -54,61 +54,61 @@ static uint64_t choose_pieces(scaling_t *scaling, const mpath_flow_t *pieces, si
     }
 }
 
-/* Divides the pair's bytes as the pieces do; appends what does not take path 0. */
-static void scale_pair(const mpath_flow_t *pieces, size_t num_pieces, uint64_t bytes, uint64_t smallest,
-                       mpath_piece_t *kept, size_t *count)
+/* Divides the pair's bytes as the flows do; appends what does not take path 0. */
+static void scale_pair(const mpath_flow_t *flows, size_t num_flows, uint64_t bytes, uint64_t smallest,
+                       mpath_moved_flow_t *moved, size_t *count)
 {
     scaling_t scaling = {.smallest = smallest, .bytes = bytes};
     uint64_t least, sum = 0, given = 0, spread, amount;
     size_t i, largest = *count, first = *count;
     int whole, has_largest = 0;
 
-    for (i = 1; i < num_pieces; i++) {
-        scaling.largest = pieces[i].bytes > pieces[scaling.largest].bytes ? i : scaling.largest;
+    for (i = 1; i < num_flows; i++) {
+        scaling.largest = flows[i].bytes > flows[scaling.largest].bytes ? i : scaling.largest;
     }
-    least  = choose_pieces(&scaling, pieces, num_pieces);
-    whole  = scaling.count * smallest > bytes || scaling.count == 1; /* equal pieces that are too many, or one */
+    least  = choose_flows(&scaling, flows, num_flows);
+    whole  = scaling.count * smallest > bytes || scaling.count == 1; /* equal flows that are too many, or one */
     spread = bytes - (whole ? 0 : scaling.count * smallest);
-    for (i = 0; i < num_pieces && !whole; i++) {
-        sum += pieces[i].bytes >= least ? surplus(&scaling, &pieces[i]) : 0;
+    for (i = 0; i < num_flows && !whole; i++) {
+        sum += flows[i].bytes >= least ? surplus(&scaling, &flows[i]) : 0;
     }
-    for (i = 0; i < num_pieces; i++) {
-        if (pieces[i].bytes < least || (whole && i != scaling.largest)) {
+    for (i = 0; i < num_flows; i++) {
+        if (flows[i].bytes < least || (whole && i != scaling.largest)) {
             continue;
         }
         amount = whole ? 0 : smallest;
-        amount += sum == 0 ? 0 : (uint64_t)((mpath_u128_t)spread * surplus(&scaling, &pieces[i]) / sum);
+        amount += sum == 0 ? 0 : (uint64_t)((mpath_u128_t)spread * surplus(&scaling, &flows[i]) / sum);
         given += amount;
         if (i == scaling.largest) {
             largest     = *count;
-            has_largest = pieces[i].path != 0;
+            has_largest = flows[i].path != 0;
         }
-        if (pieces[i].path != 0) {
-            kept[*count].source      = pieces[i].source;
-            kept[*count].destination = pieces[i].destination;
-            kept[*count].path        = pieces[i].path;
-            kept[*count].bytes       = amount;
+        if (flows[i].path != 0) {
+            moved[*count].source      = flows[i].source;
+            moved[*count].destination = flows[i].destination;
+            moved[*count].path        = flows[i].path;
+            moved[*count].bytes       = amount;
             (*count)++;
         }
     }
     if (has_largest && *count > first) {
-        kept[largest].bytes += bytes - given; /* rounding; path 0 takes it otherwise */
+        moved[largest].bytes += bytes - given; /* rounding; path 0 takes it otherwise */
     }
 }
 
 mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *demand, int num_ranks, uint64_t smallest,
-                                mpath_piece_t **pieces_p, size_t *num_pieces_p)
+                                mpath_moved_flow_t **moved_p, size_t *num_moved_p)
 {
     const mpath_flow_t *flow = previous->flows, *end = flow, *first, *last;
     size_t count = 0, i;
-    mpath_piece_t *pieces;
+    mpath_moved_flow_t *moved;
     uint64_t bytes;
 
     for (i = 0; i < previous->num_flows; i++) {
         count += flow[i].path != 0;
     }
-    pieces = malloc((count + 1) * sizeof(*pieces));
-    if (pieces == NULL) {
+    moved = malloc((count + 1) * sizeof(*moved));
+    if (moved == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
     if (previous->num_flows > 0) { /* else there is no array to step through */
@@ -118,7 +118,7 @@ mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *de
         if (flow->path == 0) {
             continue;
         }
-        /* path 0 comes first, so that at most one piece of the pair has gone by */
+        /* path 0 comes first, so that at most one flow of the pair has gone by */
         for (first = flow;
              first > previous->flows && first[-1].source == flow->source && first[-1].destination == flow->destination;
              first--) {
@@ -128,12 +128,12 @@ mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *de
         }
         bytes = demand[(size_t)flow->source * (size_t)num_ranks + (size_t)flow->destination];
         if (bytes > 0) {
-            scale_pair(first, (size_t)(last - first) + 1, bytes, smallest, pieces, &count);
+            scale_pair(first, (size_t)(last - first) + 1, bytes, smallest, moved, &count);
         }
         flow = last;
     }
-    *pieces_p     = pieces;
-    *num_pieces_p = count;
+    *moved_p     = moved;
+    *num_moved_p = count;
     return MPATH_OK;
 }
 
@@ -152,9 +152,9 @@ static void add_flow(mpath_plan_t *plan, const mpath_topo_t *topo, int source, i
     mpath_plan_append(plan, source, destination, number, offset, bytes);
 }
 
-/* One row: its pieces are those from *next on. */
+/* One row: its moved flows are those from *next on. */
 static mpath_status_t add_row(mpath_plan_t *plan, const mpath_topo_t *topo, int source, const uint64_t *demand,
-                              const mpath_piece_t *pieces, size_t num_pieces, size_t *next)
+                              const mpath_moved_flow_t *moved, size_t num_moved, size_t *next)
 {
     int num_ranks = mpath_topo_num_ranks(topo), destination, num_paths;
     uint64_t rest, offset;
@@ -169,35 +169,35 @@ static mpath_status_t add_row(mpath_plan_t *plan, const mpath_topo_t *topo, int 
         if (num_paths <= 0) {
             return mpath_plan_unreachable(source, destination, rest);
         }
-        for (i = *next; i < num_pieces && pieces[i].source == source && pieces[i].destination == destination; i++) {
-            rest -= pieces[i].bytes;
+        for (i = *next; i < num_moved && moved[i].source == source && moved[i].destination == destination; i++) {
+            rest -= moved[i].bytes;
         }
         offset = rest;
         if (rest > 0) {
             add_flow(plan, topo, source, destination, 0, 0, rest);
         }
         for (; *next < i; (*next)++) {
-            if (pieces[*next].path >= num_paths) {
+            if (moved[*next].path >= num_paths) {
                 return MPATH_DECLINED;
             }
-            add_flow(plan, topo, source, destination, pieces[*next].path, offset, pieces[*next].bytes);
-            offset += pieces[*next].bytes;
+            add_flow(plan, topo, source, destination, moved[*next].path, offset, moved[*next].bytes);
+            offset += moved[*next].bytes;
         }
     }
     return MPATH_OK;
 }
 
 mpath_status_t mpath_plan_replay(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                 const mpath_piece_t *pieces, size_t num_pieces)
+                                 const mpath_moved_flow_t *moved, size_t num_moved)
 {
     int num_ranks         = mpath_topo_num_ranks(topo), source;
     mpath_status_t status = MPATH_OK;
     size_t next           = 0;
 
     for (source = 0; source < num_ranks && status == MPATH_OK; source++, demand += num_ranks) {
-        status = mpath_plan_reserve(plan, (size_t)num_ranks + num_pieces - next);
+        status = mpath_plan_reserve(plan, (size_t)num_ranks + num_moved - next);
         if (status == MPATH_OK) {
-            status = add_row(plan, topo, source, demand, pieces, num_pieces, &next);
+            status = add_row(plan, topo, source, demand, moved, num_moved, &next);
         }
     }
     if (status == MPATH_OK) {

@@ -34,7 +34,7 @@ typedef struct mpath_gate_forecast {
 
 /*
  * Makes the plan of the static routes, unless `plan` is that, and predicts the times of both. Where Z alone tells them
- * apart, or for more than MPATH_GATE_MAX_FLOWS pieces, the times are Z. `plan_params` are those of the plan.
+ * apart, or for more than MPATH_GATE_MAX_FLOWS flows, the times are Z. `plan_params` are those of the plan.
  */
 #define MPATH_GATE_MAX_FLOWS 65536
 mpath_status_t mpath_gate_forecast(const mpath_topo_t *topo, const uint64_t *demand,

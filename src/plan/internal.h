@@ -20,7 +20,7 @@ struct mpath_plan {
     uint64_t signature; /* of a part */
 };
 
-/* Makes room for `more` flows. */
+/* Grows the capacity to hold `more` flows. */
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more);
 
 /* Writes a flow. */
@@ -35,7 +35,7 @@ static inline void mpath_flow_put(mpath_flow_t *flow, int source, int destinatio
     flow->bytes       = bytes;
 }
 
-/* Appends one piece; room has been reserved. */
+/* Appends one flow; its memory has been reserved. */
 static inline void mpath_plan_append(mpath_plan_t *plan, int source, int destination, int path, uint64_t offset,
                                      uint64_t bytes)
 {

@@ -10,25 +10,24 @@ static mpath_status_t replay(const mpath_topo_t *topo, const uint64_t *demand, c
                              const mpath_plan_t *previous, mpath_plan_t *plan)
 {
     mpath_wanted_t wanted = {.params = NULL};
-    mpath_piece_t *pieces;
+    mpath_moved_flow_t *moved;
     mpath_status_t status;
     size_t count;
 
-    status = mpath_plan_scale(previous, demand, mpath_topo_num_ranks(topo), params->min_fragment_bytes, &pieces,
-                              &count);
+    status = mpath_plan_scale(previous, demand, mpath_topo_num_ranks(topo), params->min_fragment_bytes, &moved, &count);
     if (status != MPATH_OK) {
         return status;
     }
-    wanted.pieces     = pieces;
-    wanted.num_pieces = count;
-    status            = mpath_plan_construct(plan, topo, demand, &wanted);
+    wanted.moved     = moved;
+    wanted.num_moved = count;
+    status           = mpath_plan_construct(plan, topo, demand, &wanted);
     if (status == MPATH_DECLINED) {
-        status = mpath_plan_replay(plan, topo, demand, pieces, count);
+        status = mpath_plan_replay(plan, topo, demand, moved, count);
         if (status == MPATH_OK) {
             status = mpath_plan_cuts(topo, demand, &plan->bound);
         }
     }
-    free(pieces);
+    free(moved);
     return status;
 }
 

@@ -172,7 +172,7 @@ static int find_rails(mpath_pairs_t *pairs, int has_gpus)
     for (int i = 0; i < pairs->num_ranks; i++) {
         pairs->home_at[i] = pairs->home[pairs->ranks[i]];
     }
-    pairs->pieces = pairs->num_rails;
+    pairs->flows_per_pair = pairs->num_rails;
     return pairs->num_rails > 0;
 }
 
@@ -191,7 +191,7 @@ static int find_crossings(mpath_pairs_t *pairs)
     }
     if (pairs->crosses) {
         /* a static route and matched ones; or the three parts of a static route, and all others of the line */
-        pairs->pieces = pairs->is_cut ? 3 + MPATH_SPINE_ARCS * pairs->num_rails : 1 + pairs->num_rails;
+        pairs->flows_per_pair = pairs->is_cut ? 3 + MPATH_SPINE_ARCS * pairs->num_rails : 1 + pairs->num_rails;
     }
     return !pairs->crosses || (pairs->num_rails <= MPATH_SPINE_RAILS && (same_rates || same_rails));
 }
@@ -257,7 +257,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->home_at            = pairs->home + num_ranks;
     place_ranks(pairs);
     if (!find_rails(pairs, has_gpus) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
-        num_ranks * num_ranks * (size_t)pairs->pieces > NUMBERS || (!pairs->is_alike && !nodes_are_joined(pairs))) {
+        num_ranks * num_ranks * (size_t)pairs->flows_per_pair > NUMBERS || (!pairs->is_alike && !nodes_are_joined(pairs))) {
         mpath_pairs_destroy(pairs);
         return MPATH_DECLINED;
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Plan by pairs of nodes: both nodes know the bytes between their ranks from the calls' own counts, and come to the same
- * pieces without the matrix of the job.
+ * flows without the matrix of the job.
  *
  * The bytes of each pair of nodes are divided over the rails by their rates. Where all nodes have the same rails every NIC then
  * sends and receives of what its node does as large a part as its rate is of the node's, which no plan can be below (the
  * cut at a node), for all nodes at once. Where a NIC is lost, or has another rate than that of its rail elsewhere, prices say how much each rail takes (plan/prices.h).
- * What cannot be cut finely enough, since a pair has no pieces below a fragment, goes whole to the rails that it would be
+ * What cannot be cut finely enough, since a pair has no flows below a fragment, goes whole to the rails that it would be
  * cut to, to each as often as its part is large: the place is a point that runs through a sequence of low discrepancy over
  * pairs of nodes (Weyl; Knuth, TAOCP 3, 6.4). A NIC is never above its part by four fragments for each other node.
  *

@@ -66,7 +66,7 @@ static void find_cut_parts(const mpath_pairs_t *pairs, int node, uint64_t total,
     }
 }
 
-/* Pieces of one pair, in the order of their offsets. */
+/* Makes the flows of one pair, in the order of their offsets. */
 typedef struct cutter {
     mpath_placer_t *placer;
     int source, destination, is_listed; /* whatever rails they take */
@@ -89,7 +89,7 @@ static int is_passed(const mpath_placer_t *placer, mpath_arc_t arc)
 }
 
 /* Bytes up to `end` take a route. */
-static void piece_add(cutter_t *cutter, mpath_arc_t arc, uint64_t end)
+static void cutter_add(cutter_t *cutter, mpath_arc_t arc, uint64_t end)
 {
     mpath_placer_t *placer = cutter->placer;
 
@@ -138,11 +138,11 @@ static void cut(cutter_t *cutter, mpath_arc_t arc, uint64_t end)
 {
     end = cut_at(cutter, end < cutter->bytes ? end : cutter->bytes);
     if (end > cutter->done) {
-        piece_add(cutter, arc, end);
+        cutter_add(cutter, arc, end);
     }
 }
 
-/* The pieces of a pair whose bytes begin at `at` among those of its static route, of which not all stay. */
+/* The flows of a pair whose bytes begin at `at` among those of its static route, of which not all stay. */
 static void cut_pair(cutter_t *cutter, const mpath_block_cell_t *cell, uint64_t at)
 {
     const mpath_block_t *block = &cutter->placer->block;
@@ -166,7 +166,7 @@ static void cut_pair(cutter_t *cutter, const mpath_block_cell_t *cell, uint64_t 
 
 static uint32_t flow_number(const mpath_pairs_t *pairs, int source, int destination)
 {
-    return ((uint32_t)source * (uint32_t)pairs->num_ranks + (uint32_t)destination) * (uint32_t)pairs->pieces;
+    return ((uint32_t)source * (uint32_t)pairs->num_ranks + (uint32_t)destination) * (uint32_t)pairs->flows_per_pair;
 }
 
 /* Flows of a pair whose bytes begin at `at` among those of its static route. Listed are all, or only those that the rank passes on. */
@@ -456,7 +456,7 @@ static void static_place(mpath_placer_t *placer)
  * Flows of the block's pairs that may be listed, and the cuts: of each static route, or of each pair, the ends of its parts, and
  * those of the line twice.
  */
-static size_t flows_room(const mpath_placer_t *placer)
+static size_t most_flows(const mpath_placer_t *placer)
 {
     const mpath_pairs_t *pairs = placer->pairs;
     size_t sources = (size_t)placer->num_sources, destinations = (size_t)placer->num_destinations;
@@ -465,7 +465,7 @@ static size_t flows_room(const mpath_placer_t *placer)
                                                              : sources;
     size_t cells     = (size_t)pairs->num_rails * (pairs->crosses ? (size_t)pairs->num_rails : 1);
 
-    return num_pairs + 3 * (cells < num_pairs ? cells : num_pairs) + 2 * (size_t)pairs->pieces;
+    return num_pairs + 3 * (cells < num_pairs ? cells : num_pairs) + 2 * (size_t)pairs->flows_per_pair;
 }
 
 /* Whether a rank has bytes for, or from, some rank of a node: most have nothing to do with most nodes. */
@@ -499,7 +499,7 @@ mpath_status_t mpath_placer_block(mpath_placer_t *placer, const mpath_pairs_tabl
                                placer->is_out ? to : from)) {
         return MPATH_OK;
     }
-    status = mpath_plan_reserve(placer->plan, flows_room(placer));
+    status = mpath_plan_reserve(placer->plan, most_flows(placer));
     if (status != MPATH_OK) {
         return status;
     }

@@ -21,7 +21,7 @@ struct mpath_pairs {
     int is_even;  /* and so have all rails */
     int crosses;  /* routes may go from one rail to another, over a spine: plan/spine.h */
     int is_cut; /* on a spine, and nodes have different rails, but each has one rate wherever it is: all reach their cuts */
-    int pieces; /* that a pair may have */
+    int flows_per_pair; /* at most */
     uint64_t min_fragment_bytes;
     uint64_t slowest_bps, before_bps[MPATH_MAX_NICS + 1]; /* sums of the rates of the rails before each, and of all */
     int8_t rails[MPATH_MAX_NICS];                         /* their numbers */

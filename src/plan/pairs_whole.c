@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of each node and of each NIC by static routes: [0] out, [1] in. between: [from * num_nodes + to], and after all of them the other way round. */
+/* Bytes of each node and of each NIC by static routes: [0] out, [1] in. between: [from * num_nodes + to], and after all of them [to * num_nodes + from]. */
 static void whole_load(const mpath_pairs_t *pairs, const uint64_t *demand, uint64_t (*node_bytes)[2],
                        uint64_t (*nic_bytes)[2], uint64_t *between, size_t *num_pairs_p, mpath_pairs_load_t *load)
 {
@@ -35,10 +35,10 @@ static void whole_load(const mpath_pairs_t *pairs, const uint64_t *demand, uint6
         }
     }
     for (int node = 0; node < pairs->num_nodes; node++) {
-        for (int way = 0; way < 2; way++) {
-            load->node_bytes = node_bytes[node][way] > load->node_bytes ? node_bytes[node][way] : load->node_bytes;
+        for (int is_in = 0; is_in < 2; is_in++) {
+            load->node_bytes = node_bytes[node][is_in] > load->node_bytes ? node_bytes[node][is_in] : load->node_bytes;
             for (int rail = 0; rail < pairs->num_rails; rail++) {
-                uint64_t bytes = nic_bytes[node * pairs->num_rails + rail][way];
+                uint64_t bytes = nic_bytes[node * pairs->num_rails + rail][is_in];
 
                 load->static_bytes = bytes > load->static_bytes ? bytes : load->static_bytes;
             }

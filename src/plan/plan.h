@@ -29,7 +29,7 @@ typedef enum mpath_policy {
 
 typedef struct mpath_plan_params {
     mpath_policy_t policy;
-    uint64_t min_fragment_bytes; /* a pair is not split into pieces smaller than this; at least 1 */
+    uint64_t min_fragment_bytes; /* a pair is not split into flows smaller than this; at least 1 */
     uint32_t gap_ppm;            /* accepted gap between Z and the bound, parts per million */
     uint32_t max_rounds;         /* limit of the iteration */
     uint32_t keep_ppm;           /* what kept routes may cost above new ones, parts per million of Z */
@@ -38,7 +38,7 @@ typedef struct mpath_plan_params {
 /* policy mpath, 32 KiB, 2000 ppm, enough rounds, 20000 ppm */
 void mpath_plan_params_init(mpath_plan_params_t *params);
 
-/* One piece of a pair's message: bytes [offset, offset + bytes) of it take path `path` of the pair. 32 bytes. */
+/* A part of a pair's message: bytes [offset, offset + bytes) of it take path `path` of the pair. 32 bytes. */
 typedef struct mpath_flow {
     int32_t source, destination;
     int32_t path;
@@ -59,7 +59,7 @@ mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *deman
 void mpath_plan_destroy(mpath_plan_t *plan);
 
 /*
- * A plan of flows that somebody else has made: in order of source, destination and offset, the pieces of each pair its
+ * A plan of flows that somebody else has made: in order of source, destination and offset, those of each pair its
  * bytes exactly, on paths that the topology has. MPATH_ERR_PARAM, logged, where they are not. The bound is that of the
  * cuts.
  */
@@ -81,7 +81,7 @@ int mpath_plan_has_same_paths(const mpath_topo_t *topo, const mpath_topo_t *othe
 /* What the policy PXN takes: the path with one relay at most, on the source's node, over the rail beside the destination; 0 without one. */
 int mpath_plan_pxn_path(const mpath_topo_t *topo, int source, int destination);
 
-/* Flows in order of source, destination, offset; owned by the plan. The pieces of a pair cover its bytes exactly. */
+/* Flows in order of source, destination, offset; owned by the plan. Those of a pair cover its bytes exactly. */
 const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows_p);
 /*
  * Nonzero: the flows are those that one rank has to do with, out of a plan that nobody has as a whole (plan/pairs.h). Such

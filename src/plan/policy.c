@@ -71,11 +71,11 @@ static void add_flow(mpath_plan_t *plan, const mpath_topo_t *topo, const mpath_f
     mpath_plan_append(plan, flow->source, flow->destination, flow->path, flow->offset, flow->bytes);
 }
 
-/* Evenly over the paths without a relay, fewer of them where the pieces would fall below a fragment. */
+/* Evenly over the paths without a relay, fewer of them where the flows would fall below a fragment. */
 static void stripe_pair(mpath_plan_t *plan, const mpath_topo_t *topo, mpath_flow_t flow, int num_paths,
                         uint64_t smallest)
 {
-    int indices[MPATH_MAX_NICS], count, piece;
+    int indices[MPATH_MAX_NICS], count, i;
     uint64_t bytes = flow.bytes;
 
     count = relayless_paths(topo, flow.source, flow.destination, num_paths, indices);
@@ -86,9 +86,9 @@ static void stripe_pair(mpath_plan_t *plan, const mpath_topo_t *topo, mpath_flow
         add_flow(plan, topo, &flow);
         return;
     }
-    for (piece = 0; piece < count; piece++) {
-        flow.path  = indices[piece];
-        flow.bytes = bytes / (uint64_t)count + ((uint64_t)piece < bytes % (uint64_t)count);
+    for (i = 0; i < count; i++) {
+        flow.path  = indices[i];
+        flow.bytes = bytes / (uint64_t)count + ((uint64_t)i < bytes % (uint64_t)count);
         add_flow(plan, topo, &flow);
         flow.offset += flow.bytes;
     }
@@ -269,7 +269,7 @@ mpath_status_t mpath_plan_create_from(const mpath_topo_t *topo, const uint64_t *
     return MPATH_OK;
 }
 
-/* The first pair whose pieces are not its bytes, or whose path is none; -1: there is none. */
+/* The first pair whose flows are not its bytes, or whose path is none; -1: there is none. */
 static int64_t find_uncovered(const mpath_topo_t *topo, const uint64_t *demand, const mpath_flow_t *flows,
                               size_t num_flows)
 {

@@ -391,9 +391,9 @@ static void solve(const mpath_prices_t *prices, int node, int in, const uint64_t
         int moved = 0;
 
         for (int g = 0; g < prices->num_groups; g++) {
-            uint64_t room = (uint64_t)((mpath_u128_t)rates[g] * prices->group_size[g] * aim_ns / 1000000000u), next;
+            uint64_t capacity = (uint64_t)((mpath_u128_t)rates[g] * prices->group_size[g] * aim_ns / 1000000000u), next;
 
-            next     = load[g] > 0 ? (uint64_t)((mpath_u128_t)price[g] * room / load[g]) : UNIT;
+            next     = load[g] > 0 ? (uint64_t)((mpath_u128_t)price[g] * capacity / load[g]) : UNIT;
             next     = next > UNIT ? UNIT : next > 0 ? next : 1;
             moved    = moved || next + UNIT / 4096 < price[g] || next > price[g] + UNIT / 4096;
             price[g] = (uint16_t)next;

@@ -12,8 +12,8 @@
 #define PIPELINE_CHUNKS 4
 #define PIPELINE_MIN_BYTES 8192u
 #define CHUNK_ALIGN 64u
-/* Ways in memory at a time. */
-#define MAX_KEPT 65536u
+/* Timings in memory at a time. */
+#define MAX_TIMINGS 65536u
 
 /* What is known of a resource, all in nanoseconds but the bytes. */
 typedef struct crossing {
@@ -21,13 +21,13 @@ typedef struct crossing {
     uint64_t last_bytes; /* last chunks of flows that reach it over an earlier hop */
 } crossing_t;
 
-/* One flow's way. */
-typedef struct way {
+/* One flow's path, and what its chunks take there. */
+typedef struct timing {
     mpath_path_t path;
     uint64_t chunk_bytes;
     uint64_t chunk_ns[MPATH_PATH_MAX_HOPS], latency_ns[MPATH_PATH_MAX_HOPS];
     uint64_t slowest_bps; /* UINT64_MAX: no resource */
-} way_t;
+} timing_t;
 
 void mpath_time_params_init(mpath_time_params_t *params)
 {
@@ -122,35 +122,36 @@ uint64_t mpath_time_fill_ns(const mpath_topo_t *topo, const mpath_path_t *path, 
     return ns;
 }
 
-/* way->path is there. */
-static void way_init(way_t *way, const mpath_topo_t *topo, uint64_t flow_bytes, const mpath_time_params_t *params)
+/* timing->path is set. */
+static void timing_init(timing_t *timing, const mpath_topo_t *topo, uint64_t flow_bytes,
+                        const mpath_time_params_t *params)
 {
-    way->chunk_bytes = mpath_time_chunk_bytes(topo, &way->path, flow_bytes, params);
-    way->slowest_bps = UINT64_MAX;
-    for (int hop = 0; hop < way->path.num_hops; hop++) {
+    timing->chunk_bytes = mpath_time_chunk_bytes(topo, &timing->path, flow_bytes, params);
+    timing->slowest_bps = UINT64_MAX;
+    for (int hop = 0; hop < timing->path.num_hops; hop++) {
         uint64_t rate;
 
-        mpath_time_hop(topo, &way->path, hop, params, &rate, &way->latency_ns[hop]);
-        way->chunk_ns[hop] = bytes_ns(way->chunk_bytes, rate);
-        way->slowest_bps   = min_u64(way->slowest_bps, rate);
+        mpath_time_hop(topo, &timing->path, hop, params, &rate, &timing->latency_ns[hop]);
+        timing->chunk_ns[hop] = bytes_ns(timing->chunk_bytes, rate);
+        timing->slowest_bps   = min_u64(timing->slowest_bps, rate);
     }
 }
 
 /* As if nothing else moved. */
-static uint64_t alone_ns(const way_t *way, uint64_t bytes)
+static uint64_t alone_ns(const timing_t *timing, uint64_t bytes)
 {
-    uint64_t ns = bytes_ns(bytes - way->chunk_bytes, way->slowest_bps);
+    uint64_t ns = bytes_ns(bytes - timing->chunk_bytes, timing->slowest_bps);
 
-    for (int hop = 0; hop < way->path.num_hops; hop++) {
-        ns = add_capped(ns, way->chunk_ns[hop] + way->latency_ns[hop]);
+    for (int hop = 0; hop < timing->path.num_hops; hop++) {
+        ns = add_capped(ns, timing->chunk_ns[hop] + timing->latency_ns[hop]);
     }
     return ns;
 }
 
-static void count_last_chunks(const way_t *way, crossing_t *crossings)
+static void count_last_chunks(const timing_t *timing, crossing_t *crossings)
 {
-    for (int i = way->path.hops[1].first_resource; i < way->path.num_resources; i++) {
-        crossings[way->path.resources[i]].last_bytes += way->chunk_bytes;
+    for (int i = timing->path.hops[1].first_resource; i < timing->path.num_resources; i++) {
+        crossings[timing->path.resources[i]].last_bytes += timing->chunk_bytes;
     }
 }
 
@@ -166,12 +167,12 @@ static void add_single_hop(const mpath_path_t *path, uint32_t hop_ns, crossing_t
 }
 
 /* The last chunk's time on a hop that it shares with the last chunks of others. */
-static uint64_t last_chunk_ns(const way_t *way, int hop, const mpath_topo_t *topo, const crossing_t *crossings)
+static uint64_t last_chunk_ns(const timing_t *timing, int hop, const mpath_topo_t *topo, const crossing_t *crossings)
 {
-    uint64_t ns = way->chunk_ns[hop];
+    uint64_t ns = timing->chunk_ns[hop];
 
-    for (int i = way->path.hops[hop].first_resource; i < hop_end(&way->path, hop); i++) {
-        uint32_t resource = way->path.resources[i];
+    for (int i = timing->path.hops[hop].first_resource; i < hop_end(&timing->path, hop); i++) {
+        uint32_t resource = timing->path.resources[i];
 
         ns = max_u64(ns,
                      bytes_ns(crossings[resource].last_bytes, mpath_topo_resource(topo, (int)resource)->capacity_bps));
@@ -179,68 +180,69 @@ static uint64_t last_chunk_ns(const way_t *way, int hop, const mpath_topo_t *top
     return ns;
 }
 
-static void add_heads_and_tails(const way_t *way, const mpath_topo_t *topo, crossing_t *crossings)
+static void add_heads_and_tails(const timing_t *timing, const mpath_topo_t *topo, crossing_t *crossings)
 {
     uint64_t head = 0, tail;
 
-    for (int hop = 0; hop < way->path.num_hops; hop++) {
-        for (int i = way->path.hops[hop].first_resource; i < hop_end(&way->path, hop); i++) {
-            crossing_t *crossing = &crossings[way->path.resources[i]];
+    for (int hop = 0; hop < timing->path.num_hops; hop++) {
+        for (int i = timing->path.hops[hop].first_resource; i < hop_end(&timing->path, hop); i++) {
+            crossing_t *crossing = &crossings[timing->path.resources[i]];
 
             crossing->head_ns = min_u64(crossing->head_ns, head);
         }
-        head = add_capped(head, way->chunk_ns[hop] + way->latency_ns[hop]);
+        head = add_capped(head, timing->chunk_ns[hop] + timing->latency_ns[hop]);
     }
     tail = 0;
-    for (int hop = way->path.num_hops - 1; hop >= 0; hop--) {
-        tail = add_capped(tail, way->latency_ns[hop]);
-        for (int i = way->path.hops[hop].first_resource; i < hop_end(&way->path, hop); i++) {
-            crossing_t *crossing = &crossings[way->path.resources[i]];
+    for (int hop = timing->path.num_hops - 1; hop >= 0; hop--) {
+        tail = add_capped(tail, timing->latency_ns[hop]);
+        for (int i = timing->path.hops[hop].first_resource; i < hop_end(&timing->path, hop); i++) {
+            crossing_t *crossing = &crossings[timing->path.resources[i]];
 
             crossing->tail_ns = max_u64(crossing->tail_ns, tail);
         }
-        tail = add_capped(tail, (hop > 0) ? last_chunk_ns(way, hop, topo, crossings) : 0);
+        tail = add_capped(tail, (hop > 0) ? last_chunk_ns(timing, hop, topo, crossings) : 0);
     }
 }
 
 /*
  * What crosses each resource first and last. Sets *longest_ns to the time of the slowest flow over several hops, alone.
- * The ways of those flows are kept from the first pass for the second one, as many as `ways` has room for.
+ * The timings of those flows stay from the first pass for the second one, up to `capacity` of them; `timings` holds one
+ * more.
  */
-static void survey(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpath_time_params_t *params, way_t *ways,
-                   size_t room, crossing_t *crossings, uint64_t *longest_ns)
+static void survey(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpath_time_params_t *params,
+                   timing_t *timings, size_t capacity, crossing_t *crossings, uint64_t *longest_ns)
 {
-    size_t num_flows, num_ways = 0, next = 0;
+    size_t num_flows, num_timings = 0, next = 0;
     const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
 
     for (size_t i = 0; i < num_flows; i++) {
-        way_t *way = &ways[num_ways];
+        timing_t *timing = &timings[num_timings];
 
-        if (num_ways < room) {
+        if (num_timings < capacity) {
             next = i + 1;
         }
-        mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &way->path);
-        if (way->path.num_hops == 1) {
-            add_single_hop(&way->path, params->hop_ns, crossings);
+        mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &timing->path);
+        if (timing->path.num_hops == 1) {
+            add_single_hop(&timing->path, params->hop_ns, crossings);
             /* without resources nothing else counts its time */
-            *longest_ns = max_u64(*longest_ns, (uint64_t)way->path.latency_ns + params->hop_ns);
+            *longest_ns = max_u64(*longest_ns, (uint64_t)timing->path.latency_ns + params->hop_ns);
             continue;
         }
-        way_init(way, topo, flows[i].bytes, params);
-        count_last_chunks(way, crossings);
-        *longest_ns = max_u64(*longest_ns, alone_ns(way, flows[i].bytes));
-        num_ways += (num_ways < room) ? 1 : 0;
+        timing_init(timing, topo, flows[i].bytes, params);
+        count_last_chunks(timing, crossings);
+        *longest_ns = max_u64(*longest_ns, alone_ns(timing, flows[i].bytes));
+        num_timings += (num_timings < capacity) ? 1 : 0;
     }
-    for (size_t i = 0; i < num_ways; i++) {
-        add_heads_and_tails(&ways[i], topo, crossings);
+    for (size_t i = 0; i < num_timings; i++) {
+        add_heads_and_tails(&timings[i], topo, crossings);
     }
     for (size_t i = next; i < num_flows; i++) {
-        way_t *way = &ways[room];
+        timing_t *timing = &timings[capacity];
 
-        mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &way->path);
-        if (way->path.num_hops > 1) {
-            way_init(way, topo, flows[i].bytes, params);
-            add_heads_and_tails(way, topo, crossings);
+        mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &timing->path);
+        if (timing->path.num_hops > 1) {
+            timing_init(timing, topo, flows[i].bytes, params);
+            add_heads_and_tails(timing, topo, crossings);
         }
     }
 }
@@ -253,25 +255,25 @@ mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *
     uint64_t longest_ns   = 0;
     mpath_time_params_t used;
     crossing_t *crossings;
-    size_t num_flows, room;
-    way_t *ways;
+    size_t num_flows, capacity;
+    timing_t *timings;
 
     mpath_time_params_init(&used);
     used = (params != NULL) ? *params : used;
     mpath_plan_flows(plan, &num_flows);
-    room      = (num_flows < MAX_KEPT) ? num_flows : MAX_KEPT;
+    capacity  = (num_flows < MAX_TIMINGS) ? num_flows : MAX_TIMINGS;
     crossings = calloc((size_t)num_resources + 1, sizeof(*crossings));
-    ways      = malloc((room + 1) * sizeof(*ways)); /* touched only as far as flows have several hops */
-    if ((crossings == NULL) || (ways == NULL)) {
+    timings   = malloc((capacity + 1) * sizeof(*timings)); /* touched only as far as flows have several hops */
+    if ((crossings == NULL) || (timings == NULL)) {
         free(crossings);
-        free(ways);
+        free(timings);
         mpath_error("plan: no memory to predict the time of %zu flows; the call fails", num_flows);
         return MPATH_ERR_NO_MEMORY;
     }
     for (int r = 0; r < num_resources; r++) {
         crossings[r].head_ns = UINT64_MAX;
     }
-    survey(topo, plan, &used, ways, room, crossings, &longest_ns);
+    survey(topo, plan, &used, timings, capacity, crossings, &longest_ns);
     for (int r = 0; r < num_resources; r++) {
         if (loads[r] > 0) {
             uint64_t ns = bytes_ns(loads[r], mpath_topo_resource(topo, r)->capacity_bps);
@@ -279,7 +281,7 @@ mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *
             longest_ns = max_u64(longest_ns, add_capped(ns, add_capped(crossings[r].head_ns, crossings[r].tail_ns)));
         }
     }
-    free(ways);
+    free(timings);
     free(crossings);
     *predicted_ns_p = longest_ns;
     return MPATH_OK;

@@ -43,7 +43,7 @@ uint64_t mpath_time_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *pa
 void mpath_time_hop(const mpath_topo_t *topo, const mpath_path_t *path, int hop, const mpath_time_params_t *params,
                     uint64_t *rate_bps_p, uint64_t *latency_ns_p);
 
-/* What a first chunk of a flow takes to its end, alone: what a busy resource on the way adds to its load over its rate at most, if flows end one after the other. */
+/* What a first chunk of a flow takes to its end, alone: what a busy resource on its path adds to its load over its rate at most, if flows end one after the other. */
 uint64_t mpath_time_fill_ns(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t flow_bytes,
                             const mpath_time_params_t *params);
 

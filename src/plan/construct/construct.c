@@ -213,7 +213,7 @@ static int is_good(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
 }
 
 /*
- * Moves what is above the bound to where there is room. Several nodes mostly leave room enough on both ends; between
+ * Moves what is above the bound to where capacity is left. With several nodes both ends mostly have enough; between
  * two the NICs have to be balanced with care.
  */
 static mpath_status_t move(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
@@ -288,19 +288,19 @@ static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32
     return status == MPATH_OK ? relax(ports, *bound, gap_ppm) : status;
 }
 
-static mpath_status_t move_pieces(mpath_ports_t *ports, const mpath_wanted_t *wanted)
+static mpath_status_t move_flows(mpath_ports_t *ports, const mpath_wanted_t *wanted)
 {
-    mpath_status_t status = wanted->num_pieces > 0 ? mpath_ports_begin_moves(ports) : MPATH_OK;
-    const mpath_piece_t *piece;
+    mpath_status_t status = wanted->num_moved > 0 ? mpath_ports_begin_moves(ports) : MPATH_OK;
+    const mpath_moved_flow_t *flow;
     size_t i;
     int via;
 
-    for (i = 0; i < wanted->num_pieces && status == MPATH_OK; i++) {
-        piece  = &wanted->pieces[i];
-        via    = ports_via_of(ports, piece->source, piece->destination, piece->path);
+    for (i = 0; i < wanted->num_moved && status == MPATH_OK; i++) {
+        flow   = &wanted->moved[i];
+        via    = ports_via_of(ports, flow->source, flow->destination, flow->path);
         status = via == MPATH_PORTS_STATIC
                      ? MPATH_DECLINED
-                     : mpath_ports_move_pair(ports, piece->source, piece->destination, via, piece->bytes);
+                     : mpath_ports_move_pair(ports, flow->source, flow->destination, via, flow->bytes);
     }
     return status;
 }
@@ -311,7 +311,7 @@ static mpath_status_t ports_move(mpath_ports_t *ports, mpath_plan_t *plan, const
     const mpath_plan_params_t *params = wanted->params;
 
     if (params == NULL) {
-        return move_pieces(ports, wanted);
+        return move_flows(ports, wanted);
     }
     if (params->policy != MPATH_POLICY_MPATH ||
         mpath_ratio_within(mpath_ports_z(ports), plan->bound, params->gap_ppm)) {

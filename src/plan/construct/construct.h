@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The problem: each rank on a GPU of its own, GPUs of a node joined in any way, NICs beside one GPU, several or none; or
+ * The problem: each rank on a GPU of its own, GPUs of a node joined in any manner, NICs beside one GPU, several or none; or
  * no rank on a GPU, copies inside a node through its memory, NICs beside ranks, or all NICs beside every rank. A slot is a rail; a lane is the NIC of a node in a slot, driven by the ranks beside it. A route is known by
  * what it goes by:
  *
@@ -50,7 +50,7 @@ typedef struct mpath_ports_node {
     int32_t link;   /* mpath_gpu_link_t */
     int32_t domain; /* nodes of one NVSwitch; -1: this node alone */
     int32_t num_ranks;
-    int32_t by_port;       /* all its ranks have ports, both ways */
+    int32_t by_port;       /* all its ranks have ports, in both directions */
     int32_t first;         /* position of its first rank in ports->members */
     int32_t run;           /* that rank, where the others' numbers follow; else -1 */
     mpath_nic_set_t lanes; /* as a mask of slots */
@@ -372,7 +372,8 @@ mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int desti
 mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_flow_t *from, int via,
                                  const mpath_ports_route_t *to, uint64_t bytes);
 
-static inline uint64_t mpath_ports_room_at(const mpath_ports_t *ports, uint32_t r)
+/* Residual capacity: bytes that a resource may still take below its target. */
+static inline uint64_t mpath_ports_residual(const mpath_ports_t *ports, uint32_t r)
 {
     if (ports->stamp[r] == ports->serial) {
         return UINT64_MAX; /* the static route uses it already */
@@ -380,12 +381,12 @@ static inline uint64_t mpath_ports_room_at(const mpath_ports_t *ports, uint32_t 
     return ports->load[r] < ports->target[r] ? ports->target[r] - ports->load[r] : 0;
 }
 
-/* plan/construct/shed.c: moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
+/* plan/construct/shed.c: moves what is above the targets to where capacity is left, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports);
 
 /*
  * plan/construct/shed.c: relieves NICs that are to lose half of their bytes or more: all pairs lose as large a part, to all NICs by the
- * room that these have. So every pair has bytes on every rail, whose rates it learns. For ports->spreads.
+ * capacity that these have left. So every pair has bytes on every rail, whose rates it learns. For ports->spreads.
  */
 mpath_status_t mpath_ports_share(mpath_ports_t *ports);
 

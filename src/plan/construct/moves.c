@@ -30,17 +30,17 @@ int mpath_balance_has_excess(const mpath_balance_t *balance)
 
 int mpath_balance_is_tight(const mpath_balance_t *balance)
 {
-    uint64_t excess = 0, room = 0;
+    uint64_t excess = 0, residual = 0;
     int nic;
 
     for (nic = 0; nic < balance->num_nics; nic++) {
         excess += balance->excess[nic];
-        room += balance->room[nic];
+        residual += balance->residual[nic];
     }
-    return excess > 0 && room / 2 < excess;
+    return excess > 0 && residual / 2 < excess;
 }
 
-/* A shortest path of arcs from overloaded NICs to one with room; its end, -1: there is none. */
+/* A shortest path of arcs from overloaded NICs to one with residual capacity; its end, -1: there is none. */
 static int find_path(const mpath_balance_t *b, int *from)
 {
     int queue[MPATH_MAX_NICS], head = 0, tail = 0, j, k;
@@ -57,7 +57,7 @@ static int find_path(const mpath_balance_t *b, int *from)
         for (k = 0; k < b->num_nics; k++) {
             if (from[k] < 0 && b->left[j][k] > 0) {
                 from[k] = j;
-                if (b->room[k] > 0) {
+                if (b->residual[k] > 0) {
                     return k;
                 }
                 queue[tail++] = k;
@@ -70,7 +70,7 @@ static int find_path(const mpath_balance_t *b, int *from)
 /* Sends what the path carries. */
 static void augment(mpath_balance_t *b, const int *from, int end)
 {
-    uint64_t bytes = b->room[end], back;
+    uint64_t bytes = b->residual[end], back;
     int j, k;
 
     for (k = end; from[k] != k; k = from[k]) {
@@ -78,7 +78,7 @@ static void augment(mpath_balance_t *b, const int *from, int end)
     }
     bytes = b->excess[k] < bytes ? b->excess[k] : bytes;
     b->excess[k] -= bytes;
-    b->room[end] -= bytes;
+    b->residual[end] -= bytes;
     for (k = end; from[k] != k; k = from[k]) {
         j    = from[k];
         back = b->flow[k][j] < bytes ? b->flow[k][j] : bytes;
@@ -181,19 +181,19 @@ void mpath_moves_take(mpath_moves_t *moves, int source, int destination, int via
     moves->list[move].bytes -= bytes;
 }
 
-uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest)
+uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t residual, uint64_t smallest)
 {
     if (most >= bytes) {
         return bytes;
     }
     if (bytes / 2 < smallest) {
-        return bytes <= most_room ? bytes : 0;
+        return bytes <= residual ? bytes : 0;
     }
     most = most < smallest ? smallest : most;
     if (bytes - most < smallest) {
-        most = bytes <= most_room ? bytes : bytes - smallest;
+        most = bytes <= residual ? bytes : bytes - smallest;
     }
-    return most <= most_room && most >= smallest ? most : 0;
+    return most <= residual && most >= smallest ? most : 0;
 }
 
 /* The pair's move with bytes whose `via` is the next after `last`; 0: none. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Bytes that leave the static routes of their pairs: the part of a plan that the construction (plan/construct/construct.h)
- * decides. Each pair has a list of moves, at most one for each way (`via`) that it can go by; what they leave stays on
+ * decides. Each pair has a list of moves, at most one for each route (`via`) that it can take; what they leave stays on
  * path 0.
  */
 #ifndef MPATH_PLAN_CONSTRUCT_MOVES_H
@@ -15,7 +15,7 @@
 typedef struct mpath_move {
     uint64_t bytes;
     uint32_t next; /* of the same pair; 0 ends the list: entry 0 is not used */
-    int32_t via;   /* a number of the construction; pieces of a pair stand in its order */
+    int32_t via;   /* a number of the construction; flows of a pair stand in its order */
 } mpath_move_t;
 
 typedef struct mpath_moves {
@@ -68,12 +68,12 @@ static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, 
 }
 
 /*
- * How much of `most` bytes may leave a piece of `bytes` for a place with room for `most_room`, so that both sides are
- * whole fragments; 0: nothing. May be more than `most`.
+ * How much of `most` bytes may leave a flow of `bytes` for a route with `residual` bytes of capacity left, so that both
+ * sides are whole fragments; 0: nothing. May be more than `most`.
  */
-uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest);
+uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t residual, uint64_t smallest);
 
-/* The least room for which mpath_moves_fit() may say something else than nothing. */
+/* The least residual capacity for which mpath_moves_fit() may say something else than nothing. */
 static inline uint64_t mpath_moves_least(uint64_t bytes, uint64_t smallest)
 {
     return bytes / 2 < smallest ? bytes : smallest;
@@ -87,15 +87,15 @@ mpath_status_t mpath_moves_emit(const mpath_moves_t *moves, mpath_plan_t *plan, 
  * Balances the NICs of one node without touching those at the other ends, where static routes cross from rail to rail.
  * A byte from a rank beside rail k to a rank beside rail j arrives on NIC j; over rail k it arrives on NIC k and leaves
  * its own node as before. So the bytes between ranks of two rails are an arc between the node's NICs, and a maximum
- * flow over the arcs, from the overloaded NICs to those with room, says how many bytes take which. Sending is the same
- * the other way round.
+ * flow over the arcs, from the overloaded NICs to those with residual capacity, says how many bytes take which. Sending is
+ * the same with the directions exchanged.
  */
 
 typedef struct mpath_balance {
     int num_nics;
-    uint64_t excess[MPATH_MAX_NICS], room[MPATH_MAX_NICS]; /* by NIC, bytes above and below its target */
-    uint64_t left[MPATH_MAX_NICS][MPATH_MAX_NICS];         /* [j][k]: bytes on NIC j that could be on NIC k */
-    uint64_t flow[MPATH_MAX_NICS][MPATH_MAX_NICS];         /* [j][k]: bytes that move from NIC j to NIC k */
+    uint64_t excess[MPATH_MAX_NICS], residual[MPATH_MAX_NICS]; /* by NIC, bytes above and below its target */
+    uint64_t left[MPATH_MAX_NICS][MPATH_MAX_NICS];             /* [j][k]: bytes on NIC j that could be on NIC k */
+    uint64_t flow[MPATH_MAX_NICS][MPATH_MAX_NICS];             /* [j][k]: bytes that move from NIC j to NIC k */
 } mpath_balance_t;
 
 /* Clears the arcs. */
@@ -104,17 +104,17 @@ void mpath_balance_init(mpath_balance_t *balance, int num_nics);
 /* States the load of a NIC. */
 static inline void mpath_balance_set_load(mpath_balance_t *balance, int nic, uint64_t load, uint64_t target)
 {
-    balance->excess[nic] = load > target ? load - target : 0;
-    balance->room[nic]   = load < target ? target - load : 0;
+    balance->excess[nic]   = load > target ? load - target : 0;
+    balance->residual[nic] = load < target ? target - load : 0;
 }
 
 /* Nonzero when some NIC is overloaded. */
 int mpath_balance_has_excess(const mpath_balance_t *balance);
 
-/* Nonzero when some NIC is overloaded and the others have little more room than it takes: else no care is needed. */
+/* Nonzero when some NIC is overloaded and the others have little more capacity left than it takes: else no care is needed. */
 int mpath_balance_is_tight(const mpath_balance_t *balance);
 
-/* Finds the flow; uses up excess, room and left. */
+/* Finds the flow; uses up excess, residual and left. */
 void mpath_balance_solve(mpath_balance_t *balance);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * What the construction has left above the bound: flows move from the most loaded resources to the pair's cheapest
  * other route until both cost the same, at prices that grow with the load (those of plan/search/weights.c), and never so far that Z
- * grows. What that loads more passes its own excess on later. Each pass aims half way from Z to the bound, or less far
+ * grows. What that loads more passes its own excess on later. Each pass aims at the middle between Z and the bound, or less far
  * after passes that have brought little, and looks at nothing but what is above that.
  */
 #include "plan/construct/construct.h"
@@ -420,19 +420,19 @@ static uint64_t until_equal(const repair_t *r, const mpath_ports_route_t *from, 
 }
 
 /* Bytes that the other route bears before it is as loaded as the most loaded resource. */
-static uint64_t room_on(const repair_t *r, const mpath_ports_route_t *from, const mpath_ports_route_t *to)
+static uint64_t residual_of(const repair_t *r, const mpath_ports_route_t *from, const mpath_ports_route_t *to)
 {
-    uint64_t room = UINT64_MAX, load, full;
+    uint64_t residual = UINT64_MAX, load, full;
     int i;
 
     for (i = 0; i < to->num_resources; i++) {
         load = r->ports->load[to->resources[i]];
         full = r->full[to->resources[i]];
         if (!mpath_ports_uses(from, to->resources[i])) {
-            room = load >= full ? 0 : full - load < room ? full - load : room;
+            residual = load >= full ? 0 : full - load < residual ? full - load : residual;
         }
     }
-    return room;
+    return residual;
 }
 
 /* Of a flow of `bytes`, how many go; `there` are on the route already, and whole fragments stay. */
@@ -463,7 +463,7 @@ static uint64_t bytes_by(const mpath_ports_t *ports, int source, int destination
     return move == 0 ? 0 : ports->moves.list[move].bytes;
 }
 
-/* The pair's cheapest other route that has room; 0: the flow stays. */
+/* The pair's cheapest other route that has capacity left; 0: the flow stays. */
 static int find_route(const repair_t *r, const mpath_ports_flow_t *flow, int *via_p, mpath_ports_route_t *best)
 {
     int vias[MPATH_PORTS_MOST_ROUTES], count, i, found = 0;
@@ -480,7 +480,7 @@ static int find_route(const repair_t *r, const mpath_ports_flow_t *flow, int *vi
             continue;
         }
         cost = cost_of(r, &route);
-        if (cost < least && room_on(r, &flow->route, &route) > 0) {
+        if (cost < least && residual_of(r, &flow->route, &route) > 0) {
             least  = cost;
             found  = 1;
             *via_p = vias[i];
@@ -495,7 +495,7 @@ static mpath_status_t repair_flow(void *arg, const mpath_ports_flow_t *flow)
 {
     repair_t *r          = arg;
     mpath_ports_t *ports = r->ports;
-    uint64_t most, room, amount;
+    uint64_t most, residual, amount;
     mpath_ports_route_t route;
     mpath_status_t status;
     int via;
@@ -507,11 +507,11 @@ static mpath_status_t repair_flow(void *arg, const mpath_ports_flow_t *flow)
     if (!find_route(r, flow, &via, &route)) {
         return MPATH_OK;
     }
-    room   = room_on(r, &flow->route, &route);
-    most   = until_equal(r, &flow->route, &route);
-    amount = most < room ? most : room;
-    amount = amount_of(ports, flow->bytes, amount, bytes_by(ports, flow->source, flow->destination, via));
-    if (amount == 0 || amount > room) {
+    residual = residual_of(r, &flow->route, &route);
+    most     = until_equal(r, &flow->route, &route);
+    amount   = most < residual ? most : residual;
+    amount   = amount_of(ports, flow->bytes, amount, bytes_by(ports, flow->source, flow->destination, via));
+    if (amount == 0 || amount > residual) {
         return MPATH_OK;
     }
     status = mpath_ports_shift(ports, flow, via, &route, amount);

@@ -406,7 +406,7 @@ static void cut_ranks(const mpath_ports_t *ports, int into, mpath_ratio_t *bound
     }
 }
 
-/* Host memory, where it is the only way between ranks of a node. */
+/* Host memory, where it is the only path between ranks of a node. */
 static void cut_memory(const mpath_ports_t *ports, int node, mpath_ratio_t *bound)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];

@@ -70,7 +70,7 @@ mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int desti
     return ports_move(ports, source, destination, &from, via, &to, bytes);
 }
 
-/* Stamps the static route, but for a resource that sheds: there no room is found. Nonzero when the route uses it. */
+/* Stamps the static route, but for a resource that sheds: that has no residual capacity. Nonzero when the route uses it. */
 static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, uint32_t resource)
 {
     int i, found = 0;
@@ -84,18 +84,18 @@ static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, u
 }
 
 /* Bytes that the copies inside the nodes bear of what leaves the static route, which is stamped. */
-static uint64_t room_on_legs(const mpath_ports_t *ports, const mpath_ports_route_t *route)
+static uint64_t residual_of_legs(const mpath_ports_t *ports, const mpath_ports_route_t *route)
 {
-    uint64_t room = UINT64_MAX, here;
+    uint64_t residual = UINT64_MAX, here;
     int i;
 
     for (i = 0; i < route->num_resources; i++) {
         if (i < route->rail || i >= route->rail_end) {
-            here = mpath_ports_room_at(ports, route->resources[i]);
-            room = here < room ? here : room;
+            here     = mpath_ports_residual(ports, route->resources[i]);
+            residual = here < residual ? here : residual;
         }
     }
-    return room;
+    return residual;
 }
 
 /*
@@ -105,7 +105,7 @@ static uint64_t room_on_legs(const mpath_ports_t *ports, const mpath_ports_route
 static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes,
                                       uint64_t *moved_p)
 {
-    uint64_t all = mpath_moves_left(&ports->moves, source, destination), room;
+    uint64_t all = mpath_moves_left(&ports->moves, source, destination), residual;
     mpath_ports_route_t from, to;
 
     *moved_p = 0;
@@ -115,9 +115,9 @@ static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int dest
     mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &from);
     mpath_ports_route_over(ports, source, destination, via, via, &to);
     ports_stamp(ports, &from, MPATH_PORTS_NONE);
-    room     = room_on_legs(ports, &to);
-    bytes    = bytes < room ? bytes : room;
-    bytes    = bytes == 0 ? 0 : mpath_moves_fit(all, bytes, room, ports->min_fragment_bytes);
+    residual = residual_of_legs(ports, &to);
+    bytes    = bytes < residual ? bytes : residual;
+    bytes    = bytes == 0 ? 0 : mpath_moves_fit(all, bytes, residual, ports->min_fragment_bytes);
     *moved_p = bytes;
     return bytes == 0 ? MPATH_OK : ports_move(ports, source, destination, &from, via, &to, bytes);
 }
@@ -326,7 +326,7 @@ mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
 }
 
 #define PASSES 2
-#define MOST_ROOM (UINT64_MAX / MPATH_PORTS_MAX_SLOTS) /* of a lane: all together have no more than 64 bits */
+#define MOST_RESIDUAL (UINT64_MAX / MPATH_PORTS_MAX_SLOTS) /* of a lane: all together have no more than 64 bits */
 
 /* A resource that sheds bytes. */
 typedef struct shedding {
@@ -342,29 +342,29 @@ typedef struct shedding {
 
 /* The best route so far. */
 typedef struct choice {
-    uint64_t room; /* on it; or the most that is too little */
+    uint64_t residual; /* of it; or the most that is too little */
     int found;
     int via;
     mpath_ports_route_t route;
 } choice_t;
 
-/* Takes the route when it has more room. */
+/* Takes the route when it has more residual capacity. */
 static void take(const mpath_ports_t *ports, int via, const mpath_ports_route_t *route, choice_t *best)
 {
-    uint64_t room = UINT64_MAX, here;
+    uint64_t residual = UINT64_MAX, here;
     int i;
 
     for (i = 0; i < route->num_resources; i++) {
-        here = mpath_ports_room_at(ports, route->resources[i]);
-        if (here <= best->room) {
+        here = mpath_ports_residual(ports, route->resources[i]);
+        if (here <= best->residual) {
             return;
         }
-        room = here < room ? here : room;
+        residual = here < residual ? here : residual;
     }
-    best->room  = room;
-    best->found = 1;
-    best->via   = via;
-    best->route = *route;
+    best->residual = residual;
+    best->found    = 1;
+    best->via      = via;
+    best->route    = *route;
 }
 
 static void consider(const mpath_ports_t *ports, int source, int destination, int via, choice_t *best)
@@ -401,7 +401,7 @@ static void consider_crossing(const mpath_ports_t *ports, const shedding_t *from
     mpath_nic_set_t all_from = ports->nodes[s->node].lanes, all_to = ports->nodes[d->node].lanes;
 
     for (i = from->pass == 0 && s->slots != 0 ? s->slots : all_from; i != 0; i &= i - 1) {
-        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, __builtin_ctzll(i))->tx) <= best->room) {
+        if (mpath_ports_residual(ports, mpath_ports_lane(ports, s->node, __builtin_ctzll(i))->tx) <= best->residual) {
             continue;
         }
         j = (matched >> __builtin_ctzll(i)) & 1 ? all_to & ~matched : all_to;
@@ -412,7 +412,7 @@ static void consider_crossing(const mpath_ports_t *ports, const shedding_t *from
     }
 }
 
-/* Between nodes, over lanes that have room; at first with one relay at most. */
+/* Between nodes, over lanes that have capacity left; at first with one relay at most. */
 static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, int source, int destination,
                            choice_t *best)
 {
@@ -424,8 +424,8 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
     rest &= from->pass == 0 ? s->slots | d->slots : slots;
     for (; rest != 0; rest &= rest - 1) {
         slot = __builtin_ctzll(rest);
-        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->room &&
-            mpath_ports_room_at(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->room) {
+        if (mpath_ports_residual(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->residual &&
+            mpath_ports_residual(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->residual) {
             mpath_ports_route_over(ports, source, destination, slot, slot, &route);
             take(ports, slot, &route, best);
         }
@@ -447,9 +447,9 @@ static int may_use(const mpath_ports_t *ports, const shedding_t *from, int sourc
            (from->receives ? slot_to : slot_from) == from->slot;
 }
 
-/* Lanes between two nodes that have room, but the one that sheds, and how much. */
+/* Lanes between two nodes that have capacity left, but the one that sheds, and how much. */
 static mpath_nic_set_t open_lanes(const mpath_ports_t *ports, const shedding_t *from, int source, int destination,
-                                  uint64_t *room, uint64_t *all_p)
+                                  uint64_t *residual, uint64_t *all_p)
 {
     int s = ports->ports[source].node, d = ports->ports[destination].node, slot;
     mpath_nic_set_t open = 0, rest = mpath_ports_matched(ports, source, destination) & ~(UINT64_C(1) << from->slot);
@@ -457,13 +457,13 @@ static mpath_nic_set_t open_lanes(const mpath_ports_t *ports, const shedding_t *
 
     *all_p = 0;
     for (; rest != 0; rest &= rest - 1) {
-        slot       = __builtin_ctzll(rest);
-        tx         = mpath_ports_room_at(ports, mpath_ports_lane(ports, s, slot)->tx);
-        rx         = mpath_ports_room_at(ports, mpath_ports_lane(ports, d, slot)->rx);
-        room[slot] = tx < rx ? tx : rx;
-        room[slot] = room[slot] < MOST_ROOM ? room[slot] : MOST_ROOM;
-        *all_p += room[slot];
-        open |= room[slot] > 0 ? UINT64_C(1) << slot : 0;
+        slot           = __builtin_ctzll(rest);
+        tx             = mpath_ports_residual(ports, mpath_ports_lane(ports, s, slot)->tx);
+        rx             = mpath_ports_residual(ports, mpath_ports_lane(ports, d, slot)->rx);
+        residual[slot] = tx < rx ? tx : rx;
+        residual[slot] = residual[slot] < MOST_RESIDUAL ? residual[slot] : MOST_RESIDUAL;
+        *all_p += residual[slot];
+        open |= residual[slot] > 0 ? UINT64_C(1) << slot : 0;
     }
     return open;
 }
@@ -474,14 +474,14 @@ static uint64_t part_of(uint64_t bytes, uint64_t part, uint64_t whole)
 }
 
 /*
- * Moves the pair's part of the excess, to all lanes by the room that they have. What is no whole fragment is added to what the
+ * Moves the pair's part of the excess, to all lanes by their residual capacities. What is no whole fragment is added to what the
  * next lane, or the next pair, is to take.
  */
 static mpath_status_t share_pair(mpath_ports_t *ports, shedding_t *from, int source, int destination,
                                  const mpath_ports_route_t *fixed)
 {
-    uint64_t bytes = mpath_moves_left(&ports->moves, source, destination), room[MPATH_PORTS_MAX_SLOTS], all, amount;
-    mpath_nic_set_t open  = open_lanes(ports, from, source, destination, room, &all);
+    uint64_t bytes = mpath_moves_left(&ports->moves, source, destination), residual[MPATH_PORTS_MAX_SLOTS], all, amount;
+    mpath_nic_set_t open  = open_lanes(ports, from, source, destination, residual, &all);
     mpath_status_t status = MPATH_OK;
     mpath_ports_route_t route;
     int slot;
@@ -489,13 +489,13 @@ static mpath_status_t share_pair(mpath_ports_t *ports, shedding_t *from, int sou
     from->due += part_of(bytes, from->excess, from->load);
     for (; open != 0 && bytes > 0 && status == MPATH_OK; open &= open - 1) {
         slot   = __builtin_ctzll(open);
-        amount = part_of(from->due, room[slot], all);
-        all -= room[slot];
+        amount = part_of(from->due, residual[slot], all);
+        all -= residual[slot];
         if (amount < mpath_moves_least(bytes, ports->min_fragment_bytes) / 2) {
             continue;
         }
-        amount = amount < room[slot] ? amount : room[slot];
-        amount = mpath_moves_fit(bytes, amount, room[slot], ports->min_fragment_bytes);
+        amount = amount < residual[slot] ? amount : residual[slot];
+        amount = mpath_moves_fit(bytes, amount, residual[slot], ports->min_fragment_bytes);
         if (amount > 0) {
             mpath_ports_route(ports, source, destination, slot, &route);
             status = ports_move(ports, source, destination, fixed, slot, &route, amount);
@@ -528,15 +528,15 @@ static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int sour
     best.via                 = MPATH_PORTS_STATIC; /* compilers do not see that it is only used when found */
     best.route.num_resources = best.route.num_relays = 0;
     while (from->excess > 0 && bytes > 0) {
-        best.room  = mpath_moves_least(bytes, ports->min_fragment_bytes) - 1;
-        best.found = 0;
+        best.residual = mpath_moves_least(bytes, ports->min_fragment_bytes) - 1;
+        best.found    = 0;
         if (ports->ports[source].node == ports->ports[destination].node) {
             consider_local(ports, from, source, destination, &best);
         } else {
             consider_rails(ports, from, source, destination, &best);
         }
-        amount = from->excess < best.room ? from->excess : best.room;
-        amount = best.found ? mpath_moves_fit(bytes, amount, best.room, ports->min_fragment_bytes) : 0;
+        amount = from->excess < best.residual ? from->excess : best.residual;
+        amount = best.found ? mpath_moves_fit(bytes, amount, best.residual, ports->min_fragment_bytes) : 0;
         if (amount == 0) {
             break;
         }

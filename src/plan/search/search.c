@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /*
- * From groups to pairs: every path of a group has a supply of bytes; its pairs take from it in order, in pieces of at
+ * From groups to pairs: every path of a group has a supply of bytes; its pairs take from it in order, in flows of at
  * least a fragment, from the paths with the fewest relays first. A pair too small to split takes one path as a whole.
  */
 
@@ -17,7 +17,7 @@ static int64_t *supply_of(int64_t *supply, const mpath_model_t *model, const mpa
     return &supply[model->groups[pair->group].first_path + path->group_path];
 }
 
-/* A small pair: the path with the fewest relays that still has room for all of it, else its static route. */
+/* A small pair: the path with the fewest relays whose supply still covers all of it, else its static route. */
 static void assign_whole(mpath_model_t *model, const mpath_model_pair_t *pair, int64_t *supply)
 {
     mpath_model_path_t *paths = &model->paths[pair->first_path], *best = NULL;
@@ -139,8 +139,8 @@ static mpath_status_t model_assign(mpath_model_t *model)
 }
 
 /*
- * After rounding: moves pieces between the paths of their pair. Repair lowers Z; giving back lowers the number of
- * relayed bytes and of pieces while Z stays. A piece is never left or made smaller than a fragment.
+ * After rounding: moves bytes between the paths of their pair. Repair lowers Z; giving back lowers the number of
+ * relayed bytes and of flows while Z stays. A flow is never left or made smaller than a fragment.
  */
 
 #define REPAIR_PASSES 16
@@ -160,22 +160,22 @@ static int uses(const mpath_model_t *model, const mpath_model_path_t *path, uint
 }
 
 /* Bytes that fit on `to` below the target when they leave `from`. */
-static uint64_t room_on(const mpath_model_t *model, const mpath_model_path_t *from, const mpath_model_path_t *to,
-                        mpath_ratio_t target)
+static uint64_t residual_of(const mpath_model_t *model, const mpath_model_path_t *from, const mpath_model_path_t *to,
+                            mpath_ratio_t target)
 {
     const uint32_t *list = &model->resources[to->first_resource];
-    uint64_t room        = NO_TARGET, limit;
+    uint64_t residual    = NO_TARGET, limit;
     uint32_t i;
 
-    for (i = 0; i < to->num_resources && room > 0; i++) {
+    for (i = 0; i < to->num_resources && residual > 0; i++) {
         if (uses(model, from, list[i])) {
             continue;
         }
-        limit = mpath_ratio_times(target, model->capacity[list[i]]);
-        limit = limit > model->load[list[i]] ? limit - model->load[list[i]] : 0;
-        room  = limit < room ? limit : room;
+        limit    = mpath_ratio_times(target, model->capacity[list[i]]);
+        limit    = limit > model->load[list[i]] ? limit - model->load[list[i]] : 0;
+        residual = limit < residual ? limit : residual;
     }
-    return room;
+    return residual;
 }
 
 /* The largest amount up to `most` that leaves whole fragments on both sides. */
@@ -252,11 +252,11 @@ static int64_t worst_of(const mpath_model_t *model, const mpath_model_path_t *pa
     return worst;
 }
 
-/* Moves what it can of one overloaded piece to the pair's other path with the most room. */
+/* Moves what it can of one overloaded flow to the pair's other path that takes most of it. */
 static int relieve(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_model_path_t *from, mpath_ratio_t target)
 {
     mpath_model_path_t *path = &model->paths[pair->first_path], *end = path + pair->num_paths, *best = NULL;
-    uint64_t excess, amount, room, most = 0;
+    uint64_t excess, amount, residual, most = 0;
     int64_t worst = worst_of(model, from, target, &excess);
     mpath_ratio_t here, there;
 
@@ -269,9 +269,9 @@ static int relieve(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_m
         if (path == from || uses(model, path, (uint32_t)worst)) {
             continue;
         }
-        room   = room_on(model, from, path, target);
-        amount = whole_fragments(model, from, path, room < excess ? room : excess);
-        amount = amount > room ? 0 : amount;
+        residual = residual_of(model, from, path, target);
+        amount   = whole_fragments(model, from, path, residual < excess ? residual : excess);
+        amount   = amount > residual ? 0 : amount;
         if (amount > most || (amount > 0 && amount == most && path->num_relays < best->num_relays)) {
             best = path;
             most = amount;
@@ -281,7 +281,7 @@ static int relieve(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_m
         move(model, from, best, most);
         return 1;
     }
-    /* nothing fits below the target: a whole piece still pays where it lands on less than what it leaves */
+    /* nothing fits below the target: a whole flow still pays where it lands on less than what it leaves */
     for (path = &model->paths[pair->first_path]; path < end; path++) {
         if (path != from && !uses(model, path, (uint32_t)worst)) {
             there = path_z(model, path, from, from->bytes);
@@ -323,7 +323,7 @@ static void model_repair(mpath_model_t *model, mpath_ratio_t target)
 static void give_back_relays(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_ratio_t z)
 {
     mpath_model_path_t *paths = &model->paths[pair->first_path];
-    uint64_t amount, room;
+    uint64_t amount, residual;
     uint32_t k, j, relays;
 
     for (k = pair->num_paths; k-- > 0;) {
@@ -332,9 +332,9 @@ static void give_back_relays(mpath_model_t *model, const mpath_model_pair_t *pai
                 if (j == k || paths[j].num_relays != relays) {
                     continue;
                 }
-                room   = room_on(model, &paths[k], &paths[j], z);
-                amount = whole_fragments(model, &paths[k], &paths[j], room);
-                if (amount > 0 && amount <= room) {
+                residual = residual_of(model, &paths[k], &paths[j], z);
+                amount   = whole_fragments(model, &paths[k], &paths[j], residual);
+                if (amount > 0 && amount <= residual) {
                     move(model, &paths[k], &paths[j], amount);
                 }
             }
@@ -342,8 +342,8 @@ static void give_back_relays(mpath_model_t *model, const mpath_model_pair_t *pai
     }
 }
 
-/* Whole pieces onto another piece of the same pair that costs no more relays. */
-static void merge_pieces(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_ratio_t z)
+/* Whole flows onto another flow of the same pair that costs no more relays. */
+static void merge_flows(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_ratio_t z)
 {
     mpath_model_path_t *paths = &model->paths[pair->first_path];
     uint32_t k, j;
@@ -351,7 +351,7 @@ static void merge_pieces(mpath_model_t *model, const mpath_model_pair_t *pair, m
     for (k = pair->num_paths; k-- > 0;) {
         for (j = 0; j < pair->num_paths && paths[k].bytes > 0; j++) {
             if (j != k && (paths[j].bytes > 0 || j == 0) && paths[j].num_relays <= paths[k].num_relays &&
-                room_on(model, &paths[k], &paths[j], z) >= paths[k].bytes) {
+                residual_of(model, &paths[k], &paths[j], z) >= paths[k].bytes) {
                 move(model, &paths[k], &paths[j], paths[k].bytes);
             }
         }
@@ -367,7 +367,7 @@ static void model_give_back(mpath_model_t *model)
     for (i = 0; i < model->num_pairs; i++) {
         if (model->pairs[i].num_paths > 1) {
             give_back_relays(model, &model->pairs[i], z);
-            merge_pieces(model, &model->pairs[i], z);
+            merge_flows(model, &model->pairs[i], z);
         }
     }
 }
@@ -379,14 +379,14 @@ static mpath_status_t emit(mpath_plan_t *plan, const mpath_model_t *model)
     const mpath_model_pair_t *pair;
     const mpath_model_path_t *path;
     mpath_status_t status;
-    size_t pieces = 0, i;
+    size_t num_flows = 0, i;
     uint64_t offset;
     uint32_t k;
 
     for (i = 0; i < model->num_paths; i++) {
-        pieces += model->paths[i].bytes > 0;
+        num_flows += model->paths[i].bytes > 0;
     }
-    status = mpath_plan_reserve(plan, pieces);
+    status = mpath_plan_reserve(plan, num_flows);
     if (status != MPATH_OK) {
         return status;
     }
