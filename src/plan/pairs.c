@@ -257,7 +257,8 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->home_at            = pairs->home + num_ranks;
     place_ranks(pairs);
     if (!find_rails(pairs, has_gpus) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
-        num_ranks * num_ranks * (size_t)pairs->flows_per_pair > NUMBERS || (!pairs->is_alike && !nodes_are_joined(pairs))) {
+        num_ranks * num_ranks * (size_t)pairs->flows_per_pair > NUMBERS ||
+        (!pairs->is_alike && !nodes_are_joined(pairs))) {
         mpath_pairs_destroy(pairs);
         return MPATH_DECLINED;
     }
