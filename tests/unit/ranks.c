@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #define RANKS_LIMIT_S 600 /* whoever still runs then is killed, and has failed */
-#define RANKS_BESIDE 4    /* as many as leave ranks that do not wait the processor within their deadlines */
 #define RANKS_LOST 99     /* exit code of a failed check */
 
 static int my_rank = -1;
@@ -162,35 +161,6 @@ int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument)
     }
     failed += wait_all(setup, pids, shared);
     ranks_shared_destroy(shared);
-    return failed;
-}
-
-/* A process of its own for each: what ranks_run() waits for are children of that one. */
-int ranks_run_beside(const ranks_run_t *runs, int num_runs, ranks_body_t body)
-{
-    int failed = 0, begun = 0, running = 0, status;
-
-    while (running > 0 || begun < num_runs) {
-        pid_t child;
-
-        if (running == RANKS_BESIDE || begun == num_runs) {
-            child = wait(&status);
-            failed += child_failed((int)child, status);
-            running--;
-            continue;
-        }
-        child = child_fork();
-        if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            exit(ranks_run(&runs[begun].setup, body, runs[begun].argument));
-        }
-        if (child < 0) {
-            perror("ranks: fork");
-            return failed + 1;
-        }
-        begun++;
-        running++;
-    }
     return failed;
 }
 

@@ -47,14 +47,6 @@ typedef int (*ranks_body_t)(ranks_self_t *self, void *argument);
 /* Forks, runs the body in every rank, waits for all. Returns the number of ranks that failed, each named on stderr. */
 int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument);
 
-typedef struct ranks_run {
-    ranks_setup_t setup;
-    void *argument;
-} ranks_run_t;
-
-/* As ranks_run() of each of them, of which a few run at a time: for bodies that wait for deadlines for most of their time. */
-int ranks_run_beside(const ranks_run_t *runs, int num_runs, ranks_body_t body);
-
 /*
  * A further control plane (a communicator) of `size` members; members[i] is the rank behind its rank i, NULL: all
  * ranks. `channel` tells it apart from the others, the same number on all members. Control planes may be used by

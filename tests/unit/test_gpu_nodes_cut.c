@@ -143,34 +143,31 @@ static int cut_body(ranks_self_t *self, void *argument)
 
 static void test_cut(void **state)
 {
-    cut_t cuts[] = {{ALLREDUCE_IN_PLACE, 1, 0, MPATH_OK, 0, 0},
-                    {ALLREDUCE_IN_PLACE, 1, 5, MPATH_OK, 0, 0},
-                    {ALLREDUCE_IN_PLACE, 1, 12, MPATH_OK, 0, 0},
-                    {ALLREDUCE_IN_PLACE, 2, 7, MPATH_OK, 0, 0},
-                    {ALLREDUCE_IN_PLACE, 2, 12, MPATH_OK, 1, 0},
-                    {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE, 0, 0},
-                    {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE, 0, 0},
-                    {ALLREDUCE, 1, 0, MPATH_OK, 0, 0},
-                    {ALLREDUCE, 1, 5, MPATH_OK, 0, 0},
-                    {ALLREDUCE, 2, 12, MPATH_OK, 1, 0},
-                    {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0, 0},
-                    {REDUCE_SCATTER, 1, 4, MPATH_OK, 0, 0},
-                    {ALLGATHER, 1, 4, MPATH_OK, 0, 0},
-                    {ALLREDUCE_IN_PLACE, 2, 3, MPATH_OK, 0, 3},
-                    {ALLREDUCE, 1, 5, MPATH_ERR_UNREACHABLE, 0, 3},
-                    {REDUCE_SCATTER, 1, 2, MPATH_OK, 0, 3},
-                    {ALLGATHER, 1, 2, MPATH_OK, 0, 3}};
-    enum { CUTS = sizeof(cuts) / sizeof(cuts[0]) };
-    ranks_run_t runs[CUTS];
+    cut_t cuts[]        = {{ALLREDUCE_IN_PLACE, 1, 0, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 5, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 12, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 2, 7, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 2, 12, MPATH_OK, 1, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE, 0, 0},
+                           {ALLREDUCE, 1, 0, MPATH_OK, 0, 0},
+                           {ALLREDUCE, 1, 5, MPATH_OK, 0, 0},
+                           {ALLREDUCE, 2, 12, MPATH_OK, 1, 0},
+                           {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0, 0},
+                           {REDUCE_SCATTER, 1, 4, MPATH_OK, 0, 0},
+                           {ALLGATHER, 1, 4, MPATH_OK, 0, 0},
+                           {ALLREDUCE_IN_PLACE, 2, 3, MPATH_OK, 0, 3},
+                           {ALLREDUCE, 1, 5, MPATH_ERR_UNREACHABLE, 0, 3},
+                           {REDUCE_SCATTER, 1, 2, MPATH_OK, 0, 3},
+                           {ALLGATHER, 1, 2, MPATH_OK, 0, 3}};
+    ranks_setup_t setup = {.nics = RAILS, .nic_bps = FAST_RAIL_BPS};
 
     (void)state;
-    for (int i = 0; i < CUTS; i++) {
-        int nodes = (cuts[i].nodes > 0) ? cuts[i].nodes : 2;
-
-        runs[i].setup    = (ranks_setup_t){.size = 3 * nodes, .nodes = nodes, .nics = RAILS, .nic_bps = FAST_RAIL_BPS};
-        runs[i].argument = &cuts[i];
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        setup.nodes = (cuts[i].nodes > 0) ? cuts[i].nodes : 2;
+        setup.size  = 3 * setup.nodes;
+        assert_int_equal(ranks_run(&setup, cut_body, &cuts[i]), 0);
     }
-    assert_int_equal(ranks_run_beside(runs, CUTS, cut_body), 0);
 }
 
 /* What a GPU does later must not meet another attempt: the call ends in an error when it has not done it by the deadline. */
