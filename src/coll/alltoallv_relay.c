@@ -311,6 +311,7 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
     status   = (status == MPATH_OK) ? find_parts(coll, topo) : status;
     if ((status == MPATH_OK) && (coll->parts != NULL)) {
         status = mpath_parts_get(coll->parts, coll->team, agreed, part_p, &coll->part_hit);
+        start_ns += mpath_parts_waited_ns(coll->parts);
     }
     coll->counters.plan_ns += mpath_time_ns() - start_ns;
     coll->part = *part_p;
