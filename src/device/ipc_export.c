@@ -210,7 +210,6 @@ typedef struct export_pool {
 
 static struct {
     pthread_mutex_t lock;
-    mpath_process_t self;
     uint64_t clock;
     uint64_t used[MPATH_EXPORTS_MAX]; /* clock of the last use; 0: entry is free */
     mpath_export_t entries[MPATH_EXPORTS_MAX];
@@ -547,11 +546,8 @@ static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export
     if (status != MPATH_OK) {
         return status;
     }
-    if (exports.self.pid != getpid()) {
-        mpath_process_self(&exports.self);
-    }
-    made->owner = exports.self;
-    made->uuid  = mpath_gpu_info_of(gpu)->uuid;
+    mpath_process_self(&made->owner);
+    made->uuid = mpath_gpu_info_of(gpu)->uuid;
     switch (memory->kind) {
     case MPATH_MEMORY_DEVICE:
         status = export_ipc(made);
@@ -630,6 +626,5 @@ void mpath_export_cleanup(void)
     for (index = 0; index < EXPORT_POOLS_MAX; index++) {
         export_pool_close(&exports.pools[index]);
     }
-    exports.self.pid = 0;
     pthread_mutex_unlock(&exports.lock);
 }

@@ -390,7 +390,6 @@ static struct {
     pthread_mutex_t lock;
     mpath_import_t *first;
     mpath_import_t self; /* only its address counts: stands for memory of this process */
-    mpath_process_t me;  /* this process, as its exports name it */
     uint64_t clock;
     uint64_t stamp; /* grows when an entry is closed or not to be found any more */
     unsigned limit;
@@ -549,35 +548,22 @@ static mpath_status_t import_open(const mpath_export_t *export, mpath_gpu_t *gpu
     return MPATH_OK;
 }
 
-/* Under the lock. Who this process is takes system calls to find, and does not change. */
-static int import_is_mine(const mpath_export_t *export)
-{
-    pid_t me = getpid();
-
-    if (export->owner.pid != me) {
-        return 0;
-    }
-    if (imports.me.pid != me) {
-        mpath_process_self(&imports.me);
-    }
-    return import_same_owner(&imports.me, &export->owner);
-}
-
 mpath_status_t mpath_import_get(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t **import_p)
 {
     mpath_status_t status = MPATH_OK;
     mpath_import_t *entry;
+    mpath_process_t self;
 
     if ((export->how < MPATH_EXPORT_IPC) || (export->how > MPATH_EXPORT_FABRIC) || (export->bytes == 0)) {
         mpath_error("an export of kind %" PRIu32 " names no GPU memory", export->how);
         return MPATH_ERR_PARAM;
     }
-    pthread_mutex_lock(&imports.lock);
-    if (import_is_mine(export)) {
-        pthread_mutex_unlock(&imports.lock);
+    mpath_process_self(&self);
+    if (import_same_owner(&self, &export->owner)) {
         *import_p = &imports.self;
         return MPATH_OK;
     }
+    pthread_mutex_lock(&imports.lock);
     entry = import_lookup(export, gpu);
     if (entry != NULL) {
         imports.counts.reused++;

@@ -85,13 +85,17 @@ static uint64_t process_pid_space(void)
 
 void mpath_process_self(mpath_process_t *process)
 {
+    static _Thread_local mpath_process_t self; /* asked for in calls; a child has another pid */
+    pid_t me = getpid();
     int has_ended;
 
-    process->pid = getpid();
-    if (!process_read_stat(process->pid, &has_ended, &process->start_ticks)) {
-        process->start_ticks = 0;
+    if (self.pid != me) {
+        self = (mpath_process_t){.pid = me, .pid_space = process_pid_space()};
+        if (!process_read_stat(me, &has_ended, &self.start_ticks)) {
+            self.start_ticks = 0;
+        }
     }
-    process->pid_space = process_pid_space();
+    *process = self;
 }
 
 int mpath_process_alive(const mpath_process_t *process)
