@@ -806,9 +806,6 @@ static void say_waits(mpath_relay_t *relay)
 
 void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
 {
-    if ((flags & (MPATH_CALL_MOVED | MPATH_CALL_SHORT | MPATH_CALL_LOST)) == 0) {
-        return; /* calls on host memory look at no relay */
-    }
     relay->moved    = relay->moved || (flags & MPATH_CALL_MOVED);
     relay->is_short = relay->is_short || (flags & MPATH_CALL_SHORT);
     relay->is_lost  = relay->is_lost || (flags & MPATH_CALL_LOST);
