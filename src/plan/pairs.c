@@ -143,13 +143,11 @@ static void compare_nodes(mpath_pairs_t *pairs, int *same_rails_p, int *same_rat
 }
 
 /* What the rails carry, where all nodes have them, and which one each rank is beside. 0: there are none. */
-static int find_rails(mpath_pairs_t *pairs, int has_gpus)
+static int find_rails(mpath_pairs_t *pairs, int has_gpus, int *same_rails_p, int *same_rates_p)
 {
-    int same_rails, same_rates;
-
     list_rails(pairs);
-    compare_nodes(pairs, &same_rails, &same_rates);
-    pairs->is_alike = has_gpus ? same_rails && same_rates : mpath_topo_rails_match(pairs->topo);
+    compare_nodes(pairs, same_rails_p, same_rates_p);
+    pairs->is_alike = has_gpus ? *same_rails_p && *same_rates_p : mpath_topo_rails_match(pairs->topo);
     pairs->is_even  = 1;
     for (int rail = 0; rail < pairs->num_rails && pairs->is_alike; rail++) {
         uint64_t rate_bps = mpath_pairs_rate(pairs, 0, rail);
@@ -177,11 +175,8 @@ static int find_rails(mpath_pairs_t *pairs, int has_gpus)
 }
 
 /* What a spine adds; 0: more than is divided by pairs. */
-static int find_crossings(mpath_pairs_t *pairs)
+static int find_crossings(mpath_pairs_t *pairs, int same_rails, int same_rates)
 {
-    int same_rails, same_rates;
-
-    compare_nodes(pairs, &same_rails, &same_rates);
     pairs->crosses = pairs->affine || !same_rails;
     pairs->is_cut  = !same_rails;
     for (int node = 0; node < pairs->num_nodes; node++) {
@@ -227,7 +222,7 @@ static int gpus_are_plain(const mpath_pairs_t *pairs)
             return 0;
         }
     }
-    return !domains_are_shared(pairs) && !mpath_topo_reach_is_limited(topo) && mpath_topo_params(topo)->max_paths == 0;
+    return !domains_are_shared(pairs) && !mpath_topo_reach_is_limited(topo);
 }
 
 mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p)
@@ -235,6 +230,7 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     const mpath_topo_params_t *params = mpath_topo_params(topo);
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
     int has_gpus = mpath_topo_gpus(topo, 0) != NULL, has_spine = (params->fabric & MPATH_FABRIC_SPINE) != 0;
+    int same_rails, same_rates;
     size_t by_rank = 2 * sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
     mpath_pairs_t *pairs;
 
@@ -256,7 +252,8 @@ mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragmen
     pairs->home               = (int8_t *)(pairs->first_on + num_nodes + 2);
     pairs->home_at            = pairs->home + num_ranks;
     place_ranks(pairs);
-    if (!find_rails(pairs, has_gpus) || (has_gpus && !gpus_are_plain(pairs)) || (has_spine && !find_crossings(pairs)) ||
+    if (!find_rails(pairs, has_gpus, &same_rails, &same_rates) || (has_gpus && !gpus_are_plain(pairs)) ||
+        (has_spine && !find_crossings(pairs, same_rails, same_rates)) ||
         num_ranks * num_ranks * (size_t)pairs->flows_per_pair > NUMBERS ||
         (!pairs->is_alike && !nodes_are_joined(pairs))) {
         mpath_pairs_destroy(pairs);

@@ -30,7 +30,7 @@
 typedef struct mpath_pairs mpath_pairs_t;
 
 /*
- * MPATH_DECLINED where there is no such plan: two nodes have no rail in common; with GPUs, some rank has none, one with
+ * MPATH_DECLINED where there is no such plan: two nodes have no rail in common; a pair's paths are limited; with GPUs, some rank has none, one with
  * more NICs than one beside it, or one that does not reach all rails of its node, or NVLink joins nodes; ranks are too many for flows
  * to have numbers of 32 bits: 16384 with 16 rails; or routes go from one rail to another, and some nodes lack rails that have several rates on
  * others, or rails are more than 16. `topo` outlives it.
