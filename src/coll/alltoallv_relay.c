@@ -270,7 +270,7 @@ mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *
     return MPATH_OK;
 }
 
-/* Parts of plans for all rails of the GPUs, with what has been learned of them; none where some are lost. */
+/* Parts of plans for the rails that the GPUs have, with what has been learned of them. */
 static mpath_status_t find_parts(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
 {
     mpath_status_t status = plan_for(coll, topo);
