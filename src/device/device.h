@@ -98,8 +98,8 @@ typedef struct mpath_device_ops {
     int (*context_is_begun)(int ordinal);
 
     /*
-     * Whether the driver still knows memory of the host that was registered in a context: what it knows ends with that, on
-     * every way it may end.
+     * Whether the driver still knows memory of the host that was registered in a context: what it knows ends with that,
+     * however it ends.
      */
     int (*context_knows)(const void *base);
 

@@ -290,7 +290,7 @@ static void export_permit_fetching(void)
     }
 }
 
-/* The driver refuses: told of once for each way of exporting, since calls mostly bring the same kind of memory again. */
+/* The driver refuses: logged once for each kind of handle, since calls mostly bring the same kind of memory again. */
 static mpath_status_t export_refused(mpath_export_how_t how, uint64_t address, const char *call,
                                      mpath_device_result_t result)
 {

@@ -5,7 +5,7 @@
  * what it pins of the host's memory for slots. Any thread.
  *
  * Both have a limit that all communicators of the process share. One that wants much gets at most half of what is left,
- * so that there is something for others. Who gets less, or nothing, does with less or goes another way, which the ranks
+ * so that there is something for others. Who gets less, or nothing, does with less or takes another algorithm, which the ranks
  * of the communicator agree on: that of the others may have more.
  */
 #ifndef MPATH_DEVICE_USAGE_H

@@ -132,7 +132,7 @@ int mpath_writes_fits(const mpath_reduce_how_t *how);
 /* Whether all CTAs run at once on this GPU. */
 int mpath_writes_usable(const mpath_gpu_t *gpu);
 
-/* How many CTAs a ring has on GPUs of so many multiprocessors: one on each, which leaves room for other kernels. */
+/* How many CTAs a ring has on GPUs of so many multiprocessors: one on each, so that other kernels fit beside it. */
 unsigned mpath_ring_ctas(unsigned multiprocessors);
 
 /* Bytes of the tiles of a ring, of which the longest part has `part_bytes`: equal turns. `most`: as there is memory. */

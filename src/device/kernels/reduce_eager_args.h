@@ -26,7 +26,7 @@
  */
 typedef struct mpath_kernel_eager {
     uint64_t number;   /* of the call; 0: that of the last call and one */
-    uint64_t elements; /* a slot has room for them */
+    uint64_t elements; /* a slot holds them */
     uint64_t send, recv;
     uint64_t words; /* host memory, one for each CTA: get the number of the call at the end */
     uint64_t patience_ns;

@@ -241,7 +241,7 @@ typedef struct ring_step {
 
 /* Where a tile comes from, if not from this rank's vector alone, and where it goes. */
 typedef struct ring_tile {
-    uint64_t come;       /* what the rank before has written; 0: nothing, the way begins here */
+    uint64_t come;       /* what the rank before has written; 0: nothing, the path begins here */
     uint64_t to, result; /* at the next rank; and here, where it ends; else 0 */
     bool combines;
 } ring_tile_t;
@@ -399,8 +399,8 @@ static __device__ __forceinline__ void ring_wait_until(uint64_t due_ns)
 }
 
 /* The ranks on both sides hear of a step; one thread. */
-static __device__ __forceinline__ void ring_tell(const mpath_kernel_writes_t &arguments, const ring_step_t &step,
-                                                 uint64_t done)
+static __device__ __forceinline__ void ring_signal(const mpath_kernel_writes_t &arguments, const ring_step_t &step,
+                                                   uint64_t done)
 {
     const unsigned last = arguments.ranks - 1, me = arguments.me;
 
@@ -440,7 +440,7 @@ static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arg
         step = ring_begin<type_t>(arguments, turn, (step.step + 1) % steps, own);
         done++;
         if (threadIdx.x == 0) {
-            ring_tell(arguments, before, done);
+            ring_signal(arguments, before, done);
         }
     }
     step.step = steps; /* what comes last, to stay */

@@ -42,11 +42,11 @@
  * memory on.
  *
  * In a ring each rank writes to the next one only, so that no port serves two at once. The parts are the same, and so
- * are the tiles of a CTA. The tile of rank r's part begins its way at rank r + 1, whose elements travel to r + 2, are
+ * are the tiles of a CTA. The tile of rank r's part begins its path at rank r + 1, whose elements travel to r + 2, are
  * combined there with what r + 2 has, travel on, and are the result at rank r; from there the result goes once round.
  * A tile of each part is on its way at a time, one step of a CTA apart: 2 (n - 1) steps, each of which waits for the
  * tile before it and ends with a word of the CTA at the next rank. In the first n - 1 steps of a turn tiles are written
- * to `memory`, once the next rank has told that it has used what was there, then to the next target.
+ * to `memory`, once the next rank has signalled that it has used what was there, then to the next target.
  *
  * Of the ring in `memory`: two words of each CTA (how many steps the rank before has done; how many tiles in memory the
  * next rank has used), MPATH_RING_WORD_BYTES each; tiles, in the place of the other ones,
