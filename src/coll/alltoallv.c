@@ -1264,7 +1264,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const
         if (status != MPATH_AGAIN) {
             break;
         }
-        /* a part was for all rails: what is left has a plan of the whole */
+        /* a part was for other rails: what is left has a plan of the whole */
         status = work.part != NULL ? begin_whole(&work) : MPATH_OK;
     }
     device_time_ends(&work);

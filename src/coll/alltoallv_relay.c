@@ -31,9 +31,10 @@ struct mpath_relay_coll {
     int has_news;             /* plans do not count on them yet */
     uint64_t *demand;         /* of the call under way, without the diagonal; NULL: no call had one yet */
     uint64_t signature;       /* of it */
-    mpath_parts_t *parts;     /* of the topology of the GPUs with all rails; NULL: it has none, or no call needed it */
+    mpath_parts_t *parts;     /* of this topology at present rates; NULL: it has none, or no call needed it */
     const mpath_topo_t *parted;
-    const mpath_plan_t *part; /* of the call under way; NULL: its plan is of the whole */
+    const mpath_plan_t *part; /* of the call under way, in this topology; NULL: its plan is of the whole */
+    const mpath_topo_t *part_topo;
     int part_hit;
     mpath_gate_forecast_t by_pairs;
     int is_left;               /* relays do not carry the call under way, and nobody has its demand */
@@ -289,7 +290,7 @@ static mpath_status_t find_parts(mpath_relay_coll_t *coll, const mpath_topo_t *t
 mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath_call_t *call,
                                            const mpath_agreed_t *agreed, const mpath_plan_t **part_p)
 {
-    const mpath_topo_t *topo;
+    const mpath_topo_t *counted = mpath_team_gpu_topo_left(coll->team), *topo;
     mpath_status_t status;
     uint64_t start_ns;
 
@@ -304,7 +305,9 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
         coll->is_left = 1;
         return MPATH_DECLINED;
     }
-    if ((status == MPATH_OK) && (topo != mpath_team_gpu_topo(coll->team))) {
+    counted = (counted != NULL) ? counted : mpath_team_gpu_topo(coll->team);
+    if ((status == MPATH_OK) &&
+        (topo != counted)) { /* rails have failed or are back: what was agreed on is of others */
         return MPATH_OK;
     }
     start_ns = mpath_time_ns();
@@ -314,7 +317,8 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
         start_ns += mpath_parts_waited_ns(coll->parts);
     }
     coll->counters.plan_ns += mpath_time_ns() - start_ns;
-    coll->part = *part_p;
+    coll->part      = *part_p;
+    coll->part_topo = topo;
     return status;
 }
 
@@ -342,7 +346,7 @@ mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_
         return status;
     }
     if (coll->part != NULL) {
-        found->obstacle = (found->topo == mpath_team_gpu_topo(coll->team)) ? NULL : MPATH_WHY_NO_RELAYS;
+        found->obstacle = (found->topo == coll->part_topo) ? NULL : MPATH_WHY_NO_RELAYS;
         take_part(coll, compares, found);
         return MPATH_OK;
     }

@@ -922,6 +922,7 @@ static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
     relay->topo         = relay->reduced[place];
     relay->topo_version = mpath_team_topo_version(relay->team);
     relay->has_no_way   = 0;
+    mpath_team_set_gpu_topo_left(relay->team, relay->topo);
 }
 
 /* The team's topology without NICs that have failed, in which the ranks that are marked pass nothing on. */
@@ -1258,6 +1259,7 @@ void mpath_relay_cleanup(mpath_relay_t *relay)
         mpath_pace_close(relay->pace);
     }
     mpath_relay_segment_close(&relay->shared);
+    mpath_team_set_gpu_topo_left(relay->team, NULL);
     while (relay->num_reduced > 0) {
         mpath_topo_destroy(relay->reduced[--relay->num_reduced]);
     }

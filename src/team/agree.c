@@ -528,14 +528,14 @@ static mpath_status_t agree_find_routes(mpath_team_t *team)
         return MPATH_OK;
     }
     if (!state->routes_are_known || state->routes_version != team->topo_version) {
-        status                  = agree_make_routes(team, team->topo, &state->routes);
-        state->routes_version   = team->topo_version;
-        state->routes_are_known = 1;
+        status                = agree_make_routes(team, team->topo, &state->routes);
+        state->routes_version = team->topo_version;
     }
-    if (status == MPATH_OK && state->gpu_topo != team->gpu_topo) {
-        status          = agree_make_routes(team, team->gpu_topo, &state->gpu_routes);
-        state->gpu_topo = team->gpu_topo;
+    if (status == MPATH_OK && (!state->routes_are_known || state->gpu_routes_version != team->gpu_topo_version)) {
+        status                    = agree_make_routes(team, mpath_team_gpu_topo_left(team), &state->gpu_routes);
+        state->gpu_routes_version = team->gpu_topo_version;
     }
+    state->routes_are_known = 1;
     return status;
 }
 
@@ -544,7 +544,7 @@ static const mpath_pairs_t *agree_routes(const mpath_team_t *team, uint32_t flag
 {
     const mpath_agree_state_t *state = team->agree;
 
-    return (flags & MPATH_CALL_DEVICE) != 0 && state->gpu_topo != NULL ? state->gpu_routes : state->routes;
+    return (flags & MPATH_CALL_DEVICE) != 0 && team->gpu_topo != NULL ? state->gpu_routes : state->routes;
 }
 
 /* My pairs that are not small, added up, and which small ones there are: nobody looks for those that there are not. */

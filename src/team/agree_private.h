@@ -184,9 +184,8 @@ struct mpath_agree_state {
     int settling;                  /* the end of a call, and this node has not told the others that it is there */
     unsigned turn;                 /* which half has the rows of the last agreement */
     mpath_pairs_t *routes;         /* of the topology of that version; NULL: no plans by pairs of nodes */
-    mpath_pairs_t *gpu_routes;     /* the same of device memory, of this topology */
-    const mpath_topo_t *gpu_topo;
-    unsigned routes_version;
+    mpath_pairs_t *gpu_routes;     /* the same of device memory */
+    unsigned routes_version, gpu_routes_version;
     int routes_are_known;
     mpath_attend_t attend;
 };

@@ -647,6 +647,18 @@ unsigned mpath_team_topo_version(const mpath_team_t *team)
 void mpath_team_set_gpu_topo(mpath_team_t *team, mpath_topo_t *topo)
 {
     team->gpu_topo = topo;
+    team->gpu_topo_version++;
+}
+
+const mpath_topo_t *mpath_team_gpu_topo_left(const mpath_team_t *team)
+{
+    return team->gpu_topo_left != NULL ? team->gpu_topo_left : team->gpu_topo;
+}
+
+void mpath_team_set_gpu_topo_left(mpath_team_t *team, const mpath_topo_t *topo)
+{
+    team->gpu_topo_left = topo;
+    team->gpu_topo_version++;
 }
 
 int mpath_team_settles(const mpath_team_t *team, uint64_t predicted_ns)

@@ -109,6 +109,12 @@ const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
 const mpath_topo_t *mpath_team_gpu_topo(const mpath_team_t *team);
 /* One that was found out later, by all ranks alike, where there was none. The team owns it. */
 void mpath_team_set_gpu_topo(mpath_team_t *team, mpath_topo_t *topo);
+/*
+ * What is left of it without NICs that have failed, on all ranks alike: its static routes are those that the agreement counts. The
+ * caller's, until it is set to another one, or to NULL: all of it.
+ */
+const mpath_topo_t *mpath_team_gpu_topo_left(const mpath_team_t *team);
+void mpath_team_set_gpu_topo_left(mpath_team_t *team, const mpath_topo_t *topo);
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
 /*
  * Bytes of memory that the team takes for this rank, with those that other teams of the process use, too: its outbox, and from the

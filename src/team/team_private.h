@@ -136,10 +136,12 @@ struct mpath_team {
     uint64_t id; /* the same on all ranks, unlike that of any other team that one of them is in */
 
     mpath_topo_t
-        *gpu_topo;         /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
-    mpath_nic_set_t *lost; /* node -> bit per NIC that has failed and is left out; all of them: lost_anywhere */
-    uint64_t probe_ns;     /* how long they are left out at least */
-    uint64_t back_ns;      /* when some were used again last; 0: none since others failed */
+        *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
+    const mpath_topo_t *gpu_topo_left; /* see mpath_team_set_gpu_topo_left() */
+    unsigned gpu_topo_version;         /* of both */
+    mpath_nic_set_t *lost;    /* node -> bit per NIC that has failed and is left out; all of them: lost_anywhere */
+    uint64_t probe_ns;        /* how long they are left out at least */
+    uint64_t back_ns;         /* when some were used again last; 0: none since others failed */
     uint64_t next_probe_ns;   /* when they are looked at again */
     mpath_nic_set_t carriers; /* of those of this node: had one when last looked at */
     uint64_t next_carrier_ns;
