@@ -1209,15 +1209,22 @@ static mpath_status_t begin_whole(alltoallv_call_t *work)
     return status;
 }
 
-/* A part of a plan by pairs of nodes where ranks are many, or that is forced, and there is one; else the matrix. As above. */
+/*
+ * A part of a plan by pairs of nodes, at present rates, where ranks are many, or that is forced, and there is one; else the matrix,
+ * while it is there, and then the rates. As above.
+ */
 static mpath_status_t begin_device(alltoallv_call_t *work)
 {
     mpath_coll_t *coll           = work->coll;
     const mpath_agreed_t *agreed = work->agreed;
     mpath_status_t status        = MPATH_OK;
+    int by_pairs                 = wants_pairs(coll, MPATH_ON_DEVICE, agreed) && agreed->node_sends != NULL &&
+                   mpath_relay_coll_usable(coll->relay);
 
-    if (wants_pairs(coll, MPATH_ON_DEVICE, agreed) && agreed->node_sends != NULL &&
-        mpath_relay_coll_usable(coll->relay)) {
+    if (by_pairs) {
+        status = mpath_coll_rates_take(coll, agreed->flags);
+    }
+    if (by_pairs && status == MPATH_OK) {
         status = mpath_relay_coll_begin_part(coll->relay, work->call, agreed, &work->part);
     }
     if (status == MPATH_DECLINED) {
@@ -1230,7 +1237,7 @@ static mpath_status_t begin_device(alltoallv_call_t *work)
     if (status == MPATH_OK) {
         work->load = work->part != NULL ? agreed_load(coll, agreed) : *coll_load(coll);
     }
-    return status;
+    return status == MPATH_OK && !by_pairs ? mpath_coll_rates_take(coll, agreed->flags) : status;
 }
 
 /* The call has device memory on some rank. */
@@ -1251,9 +1258,6 @@ static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const
     mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_PLAN, work.start_ns);
     mpath_relay_coll_counters(coll->relay, &relayed);
     status = begin_device(&work);
-    if (status == MPATH_OK) {
-        status = mpath_coll_rates_take(coll, agreed->flags);
-    }
     if (status != MPATH_OK) {
         return status;
     }

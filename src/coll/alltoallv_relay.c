@@ -2,7 +2,6 @@
 /* Alltoallv on device memory over relays: the plan, what it is predicted to take, and what trials have shown. */
 #include "coll/alltoallv_relay.h"
 
-#include "coll/parts.h"
 #include "coll/plans.h"
 #include "tune/trial.h"
 #include "plan/gate.h"
@@ -157,6 +156,7 @@ static mpath_status_t take_rates(mpath_relay_coll_t *coll)
     mpath_status_t status;
 
     forget_parts(coll);
+    mpath_relay_forget_plans(coll->relay); /* which knows parts by their calls */
     status = mpath_plans_rate(&coll->plans, &coll->rates);
     if (status != MPATH_OK) {
         return status;
@@ -387,6 +387,11 @@ const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const
 {
     *topo_p = mpath_plans_topo(&coll->plans);
     return coll->moved;
+}
+
+mpath_parts_t *mpath_relay_coll_parts(const mpath_relay_coll_t *coll)
+{
+    return coll->parts;
 }
 
 void mpath_relay_coll_times(mpath_relay_coll_t *coll, mpath_rail_times_t *times)

@@ -7,6 +7,7 @@
 #ifndef MPATH_COLL_ALLTOALLV_RELAY_H
 #define MPATH_COLL_ALLTOALLV_RELAY_H
 
+#include "coll/parts.h"
 #include "team/call.h"
 #include "plan/cache.h"
 #include "plan/gate.h"
@@ -91,6 +92,8 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_plan_
  */
 const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const mpath_topo_t **topo_p);
 void mpath_relay_coll_times(mpath_relay_coll_t *coll, mpath_rail_times_t *times);
+/* Whose last plan that is, where it is a part. */
+mpath_parts_t *mpath_relay_coll_parts(const mpath_relay_coll_t *coll);
 
 /*
  * How long the call under way took on this rank, whichever way served it after mpath_relay_coll_move(): plan and static

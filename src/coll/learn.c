@@ -619,10 +619,10 @@ int mpath_coll_rates_follow(const mpath_coll_t *coll, uint64_t links_ns)
 }
 
 /*
- * A plan by pairs of nodes has no loads until the ranks tell each other what they put on their NICs; in calls that take much longer
- * than that. Collective, an error breaks the team.
+ * A plan by pairs of nodes, the last of `parts`, has no loads until the ranks tell each other what they put on their NICs; in calls
+ * that take much longer than that. Collective, an error breaks the team.
  */
-static mpath_status_t share_loads(mpath_coll_t *coll, const mpath_plan_t *plan)
+static mpath_status_t share_loads(mpath_coll_t *coll, mpath_parts_t *parts, const mpath_plan_t *plan)
 {
     size_t size = (size_t)mpath_team_size(coll->team), words;
     mpath_status_t status;
@@ -631,7 +631,7 @@ static mpath_status_t share_loads(mpath_coll_t *coll, const mpath_plan_t *plan)
     if (!mpath_plan_is_part(plan) || mpath_plan_loads(plan) != NULL) {
         return MPATH_OK;
     }
-    words = mpath_parts_share_words(coll->parts);
+    words = mpath_parts_share_words(parts);
     if (mpath_plan_z_ns(plan) / SHARES_TIMES < size * words * sizeof(*shares)) { /* a byte takes about a nanosecond */
         return MPATH_OK;
     }
@@ -640,11 +640,11 @@ static mpath_status_t share_loads(mpath_coll_t *coll, const mpath_plan_t *plan)
         mpath_error("no memory for the loads of %zu ranks; the call fails", size);
         status = MPATH_ERR_NO_MEMORY;
     } else {
-        mpath_parts_share(coll->parts, mpath_team_rank(coll->team), shares + size * words);
+        mpath_parts_share(parts, mpath_team_rank(coll->team), shares + size * words);
         status = mpath_team_allgather(coll->team, shares + size * words, words * sizeof(*shares), shares);
     }
     if (status == MPATH_OK) {
-        status = mpath_parts_set_loads(coll->parts, shares);
+        status = mpath_parts_set_loads(parts, shares);
     }
     free(shares);
     if (status != MPATH_OK) {
@@ -657,7 +657,7 @@ mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *
 {
     const mpath_topo_t *topo = mpath_plans_topo(&coll->plans);
     int may                  = may_show(coll, plan);
-    mpath_status_t status    = may ? share_loads(coll, plan) : MPATH_OK;
+    mpath_status_t status    = may ? share_loads(coll, coll->parts, plan) : MPATH_OK;
     uint64_t rails_ns;
     mpath_rail_times_t times;
     unsigned in_doubt;
@@ -688,16 +688,19 @@ mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll)
     const mpath_topo_t *rated;
     const mpath_plan_t *plan = mpath_relay_coll_moved(coll->relay, &rated);
     mpath_status_t status    = coll_rates_refresh(coll);
+    int may                  = (plan != NULL) && may_show(coll, plan), changed;
     mpath_rail_times_t times;
     uint64_t rails_ns;
-    int changed;
 
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
         return status;
     }
-    /* nobody knows what a part of a plan puts on the NICs of others */
-    rails_ns = ((plan != NULL) && !mpath_plan_is_part(plan) && may_show(coll, plan)) ? rails_ns_of(rated, plan) : 0;
+    status = may ? share_loads(coll, mpath_relay_coll_parts(coll->relay), plan) : MPATH_OK;
+    if (status != MPATH_OK) {
+        return status;
+    }
+    rails_ns = may && (mpath_plan_loads(plan) != NULL) ? rails_ns_of(rated, plan) : 0;
     if (rails_ns == 0) {
         return MPATH_OK;
     }

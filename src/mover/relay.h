@@ -70,6 +70,9 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
  */
 mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *plan);
 
+/* Plans are others from now on for the same topology and the same calls, by which parts of plans are known. On all ranks alike. */
+void mpath_relay_forget_plans(mpath_relay_t *relay);
+
 /*
  * After mpath_relay_provide(): carries this rank's part of the flows, and the diagonal.
  * On MPATH_OK all bytes for this rank are in place, for any stream, its duties as a relay are done and nobody reads its

@@ -611,8 +611,7 @@ static void release(relay_bound_t *bound)
     *bound = (relay_bound_t){.schedule = NULL};
 }
 
-/* Those of a topology that does not hold any more. */
-static void relay_forget_plans(mpath_relay_t *relay)
+void mpath_relay_forget_plans(mpath_relay_t *relay)
 {
     for (int i = 0; i < RELAY_KEPT; i++) {
         release(&relay->kept[i]);
@@ -1005,7 +1004,7 @@ static mpath_status_t try_to_reduce(mpath_relay_t *relay)
     if ((status == MPATH_OK) && (reduced != NULL) && (relay_pool_open(relay, users.ahead) != 0)) {
         status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
     }
-    relay_forget_plans(relay);
+    mpath_relay_forget_plans(relay);
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
         take_reduced(relay, reduced);
@@ -1225,7 +1224,7 @@ static void close_gpus(mpath_relay_t *relay)
 {
     relay_pool_close(relay, 1);
     mpath_relay_close_buffers(relay);
-    relay_forget_plans(relay);
+    mpath_relay_forget_plans(relay);
     relay_pool_free(relay);
     mpath_relay_rails_cleanup(relay);
 }

@@ -26,19 +26,25 @@ static uint64_t on_rail[2]; /* of the last plan: what leaves the nodes by it */
 static uint64_t own[2];     /* and this rank's node */
 static int node;
 
-mpath_status_t __real_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
-mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
-mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
+/* Of a plan by pairs of nodes: once its call has ended. */
+static void look_at(const mpath_plan_t *plan)
 {
     const uint64_t *loads = mpath_plan_loads(plan);
 
     memset(on_rail, 0, sizeof(on_rail));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; (i < 4) && (loads != NULL); i++) {
         uint64_t load = loads[mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, i / 2, i % 2)];
 
         on_rail[i % 2] += load;
         own[i % 2] = (i / 2 == node) ? load : own[i % 2];
     }
+}
+
+mpath_status_t __real_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
+mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
+mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    look_at(plan);
     return __real_mpath_relay_move(relay, plan);
 }
 
@@ -99,6 +105,14 @@ mpath_status_t __wrap_mpath_pace_take(mpath_pace_t *pace, const mpath_path_t *pa
     return __real_mpath_pace_take(pace, path, hop, slow ? times_slower * bytes : bytes, now_ns, ahead_ns, when_ns_p);
 }
 
+static void round_and_look(member_t *member, const relay_job_t *job)
+{
+    const mpath_topo_t *rated;
+
+    member_round(member, A2A_EVEN, job->max_bytes, 1);
+    look_at(mpath_relay_coll_moved(member->coll->relay, &rated));
+}
+
 /* Calls, some at most, until the second rail has less than a part of what the first one has, or else more. */
 static void call_until(member_t *member, const relay_job_t *job, int less, uint64_t part)
 {
@@ -106,7 +120,7 @@ static void call_until(member_t *member, const relay_job_t *job, int less, uint6
 
     do {
         ranks_check(++calls <= LEARN_CALLS);
-        member_round(member, A2A_EVEN, job->max_bytes, 1);
+        round_and_look(member, job);
     } while ((on_rail[1] * part < on_rail[0]) != less);
 }
 
@@ -138,7 +152,7 @@ static int learn_body(ranks_self_t *self, void *argument)
     step_clock_start(self->rank);
     relay_member_init(&member, self, job);
     topo = mpath_team_gpu_topo(member.team);
-    member_round(&member, A2A_EVEN, job->max_bytes, 1);
+    round_and_look(&member, job);
     ranks_check((on_rail[1] > 0) && (on_rail[1] == on_rail[0]));
     times_slower = SLOWER;
     call_until(&member, job, 1, 2);
@@ -152,7 +166,7 @@ static int learn_body(ranks_self_t *self, void *argument)
     other = (member_t){.context = member.context};
     ranks_oob(self, 1, NULL, self->size, &oob);
     relay_member_join(&other, self, &oob, job);
-    member_round(&other, A2A_EVEN, job->max_bytes, 1);
+    round_and_look(&other, job);
     ranks_check(2 * on_rail[1] < on_rail[0]);
     member_leave(&other);
     times_slower = 1;
@@ -177,6 +191,16 @@ static void test_learn(void **state)
     relay_job_t job = learn_job;
 
     (void)state;
+    step_clock_make(job.setup.size);
+    assert_int_equal(ranks_run(&job.setup, learn_body, &job), 0);
+}
+
+static void test_learn_by_pairs(void **state)
+{
+    relay_job_t job = learn_job;
+
+    (void)state;
+    job.tune = "alltoallv:@pairs";
     step_clock_make(job.setup.size);
     assert_int_equal(ranks_run(&job.setup, learn_body, &job), 0);
 }
@@ -297,6 +321,7 @@ static void test_held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rates), cmocka_unit_test_teardown(test_learn, forget),
+                                       cmocka_unit_test_teardown(test_learn_by_pairs, forget),
                                        cmocka_unit_test_teardown(test_nothing, forget), cmocka_unit_test(test_held)};
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-relay-rates.%ld", (long)getpid());
