@@ -111,7 +111,7 @@ static int help_tell(const char *topic, const char *line)
 
 void mca_coll_mpath_help_hook(void)
 {
-    mpath_log_set_teller(help_tell);
+    mpath_log_set_topic_sink(help_tell);
 }
 #endif
 

@@ -1290,8 +1290,8 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
 
     coll->declined_because = "";
     call->operation        = MPATH_OPERATION_ALLTOALLV;
-    call->flags = (call->flags & ~(uint32_t)(MPATH_CALL_SLOW | MPATH_CALL_RATES)) | mpath_doubt_tell(&coll->doubt) |
-                  mpath_coll_rates_tell(coll) | coll->watches;
+    call->flags            = (call->flags & ~(uint32_t)(MPATH_CALL_SLOW | MPATH_CALL_RATES)) |
+                  mpath_doubt_call_flags(&coll->doubt) | mpath_coll_rates_call_flags(coll) | coll->watches;
     coll->began_ns = start_ns;
     if (takes_device) {
         mpath_gpu_notice_lost();
@@ -1316,7 +1316,7 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_relay_coll_hear(coll->relay, agreed->flags);
+    mpath_relay_coll_take_flags(coll->relay, agreed->flags);
     if (done) {
         record_memory(coll, MPATH_RECORD_DEVICE, MPATH_RECORD_EAGER);
         coll->counters.move_ns += mpath_time_ns() - agreed_ns;
@@ -1358,6 +1358,6 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     agreed.largest_bytes = 0;
     status               = agree_and_carry(coll, call, &agreed);
     status               = coll_note_agreed(coll, status, &agreed);
-    mpath_team_tell(coll->team);
+    mpath_team_flush_notices(coll->team);
     return status;
 }

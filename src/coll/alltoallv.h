@@ -29,7 +29,7 @@ mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const
  * Flags for the agreement of any call: MPATH_CALL_RATES: this process knows rates of other communicators, or of the file.
  * With what was agreed on, on all ranks: takes them; collective where the flag is set; an error breaks the team.
  */
-uint32_t mpath_coll_rates_tell(mpath_coll_t *coll);
+uint32_t mpath_coll_rates_call_flags(mpath_coll_t *coll);
 mpath_status_t mpath_coll_rates_take(mpath_coll_t *coll, uint32_t flags);
 /* What plans count on for the rail of this number, in terms of that nominal rate. The same on all ranks. */
 uint64_t mpath_coll_rates_of(const mpath_coll_t *coll, int number, uint64_t nominal_bps);

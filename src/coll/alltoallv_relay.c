@@ -93,12 +93,12 @@ int mpath_relay_coll_usable(const mpath_relay_coll_t *coll)
 
 void mpath_relay_coll_publish(mpath_relay_coll_t *coll, mpath_call_t *call)
 {
-    mpath_relay_tell(coll->relay, call);
+    mpath_relay_publish(coll->relay, call);
 }
 
-void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags)
+void mpath_relay_coll_take_flags(mpath_relay_coll_t *coll, uint32_t flags)
 {
-    mpath_relay_hear(coll->relay, flags);
+    mpath_relay_take_flags(coll->relay, flags);
 }
 
 void mpath_relay_coll_counters(const mpath_relay_coll_t *coll, mpath_relay_counters_t *counters)
@@ -121,7 +121,7 @@ static uint64_t take_demand(mpath_relay_coll_t *coll, const uint64_t *demand)
     return hash;
 }
 
-/* Every pair takes the way that it has without a plan. */
+/* Every pair takes the route that it has without a plan. */
 static int is_static(const mpath_plan_t *plan)
 {
     size_t num_flows;

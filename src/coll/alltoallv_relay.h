@@ -27,9 +27,9 @@ void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, const mpath_topo_rates
 /* Whether calls with device memory may be served here. The same on all ranks. */
 int mpath_relay_coll_usable(const mpath_relay_coll_t *coll);
 
-/* As mpath_relay_tell() and mpath_relay_hear(). */
+/* As mpath_relay_publish() and mpath_relay_take_flags(). */
 void mpath_relay_coll_publish(mpath_relay_coll_t *coll, mpath_call_t *call);
-void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags);
+void mpath_relay_coll_take_flags(mpath_relay_coll_t *coll, uint32_t flags);
 
 /* A call with this demand, which is copied, begins: what follows is of it. */
 mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand);

@@ -269,7 +269,7 @@ static mpath_status_t carry(mpath_symmetric_t *symmetric, const mpath_reduction_
 {
     mpath_status_t status = carry_here(symmetric, call, on_devices);
 
-    mpath_team_tell(symmetric->team);
+    mpath_team_flush_notices(symmetric->team);
     return status;
 }
 
@@ -338,7 +338,7 @@ mpath_status_t mpath_entry_run(mpath_entry_t *entry, mpath_reduction_t *call)
     symmetric = entry->ops != NULL ? entry_team(entry, 0, &is_tried) : NULL;
     if (symmetric != NULL) {
         mpath_team_break(symmetric->team, status); /* the others would wait: they hear of it in the agreement */
-        mpath_team_tell(symmetric->team);
+        mpath_team_flush_notices(symmetric->team);
     }
     return status;
 }

@@ -345,7 +345,7 @@ static void look_into_file(mpath_coll_t *coll)
     }
 }
 
-uint32_t mpath_coll_rates_tell(mpath_coll_t *coll)
+uint32_t mpath_coll_rates_call_flags(mpath_coll_t *coll)
 {
     if (!coll_rates_are_on(coll)) {
         return 0;
@@ -804,9 +804,9 @@ void mpath_symmetric_adapt_forget(mpath_symmetric_t *symmetric)
     memset(&symmetric->adapt, 0, sizeof(symmetric->adapt));
 }
 
-uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric)
+uint32_t mpath_symmetric_adapt_call_flags(const mpath_symmetric_t *symmetric)
 {
-    return mpath_coll_rates_tell(symmetric->coll);
+    return mpath_coll_rates_call_flags(symmetric->coll);
 }
 
 /* -- the file -- */
@@ -862,7 +862,7 @@ static void store_save(const mpath_symmetric_t *symmetric, const char *operation
     }
 }
 
-/* Rank 0 reads, all hear what, if it has a file. Plans count on it already, see mpath_coll_rates_tell(). */
+/* Rank 0 reads, all hear what, if it has a file. Plans count on it already, see mpath_coll_rates_call_flags(). */
 static mpath_status_t take_stored(mpath_symmetric_t *symmetric)
 {
     mpath_symmetric_adapt_t *adapt    = &symmetric->adapt;

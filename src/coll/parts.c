@@ -22,18 +22,19 @@ struct mpath_parts {
     mpath_pairs_t *pairs;
     char *entries; /* what nodes tell each other of prices */
     uint64_t waited_ns;
-    int count, room;
+    int count, capacity;
     part_t list[PARTS_MOST];
 };
 
 /* The same on all ranks. */
-static int parts_room(const mpath_topo_t *topo)
+static int parts_capacity(const mpath_topo_t *topo)
 {
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
-    int passes_on = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE || mpath_topo_gpus(topo, 0) != NULL;
-    size_t room   = PARTS_BYTES / (2 * num_ranks * sizeof(mpath_flow_t) * (passes_on ? num_ranks / num_nodes + 1 : 1));
+    int passes_on   = mpath_topo_params(topo)->access == MPATH_REACH_AFFINE || mpath_topo_gpus(topo, 0) != NULL;
+    size_t capacity = PARTS_BYTES /
+                      (2 * num_ranks * sizeof(mpath_flow_t) * (passes_on ? num_ranks / num_nodes + 1 : 1));
 
-    return room < PARTS_LEAST ? PARTS_LEAST : room > PARTS_MOST ? PARTS_MOST : (int)room;
+    return capacity < PARTS_LEAST ? PARTS_LEAST : capacity > PARTS_MOST ? PARTS_MOST : (int)capacity;
 }
 
 mpath_status_t mpath_parts_create(const mpath_topo_t *topo, const mpath_settings_t *settings, mpath_parts_t **parts_p)
@@ -49,8 +50,8 @@ mpath_status_t mpath_parts_create(const mpath_topo_t *topo, const mpath_settings
         free(parts);
         return status;
     }
-    parts->room = parts_room(topo);
-    *parts_p    = parts;
+    parts->capacity = parts_capacity(topo);
+    *parts_p        = parts;
     return MPATH_OK;
 }
 
@@ -155,7 +156,7 @@ mpath_status_t mpath_parts_get(mpath_parts_t *parts, mpath_team_t *team, const m
         mpath_team_break(team, status);
         return status;
     }
-    if (parts->count == parts->room) {
+    if (parts->count == parts->capacity) {
         mpath_plan_destroy(parts->list[--parts->count].plan);
     }
     parts_put_in_front(parts, part, parts->count++);

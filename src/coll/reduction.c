@@ -260,18 +260,18 @@ static void previous_cost(const mpath_question_t *question, mpath_verdict_t *ver
     verdict->ns = previous_ns(question);
 }
 
-/* The fastest way of an Allreduce where the rates of the GPUs are known before they are asked. */
+/* The fastest algorithm of an Allreduce where the rates of the GPUs are known before they are asked. */
 static void node_cost(const mpath_question_t *question, mpath_verdict_t *verdict)
 {
-    unsigned ranks = (unsigned)mpath_topo_num_ranks(question->topo), ways;
+    unsigned ranks = (unsigned)mpath_topo_num_ranks(question->topo), algorithms;
 
     verdict->ns = MPATH_ALGORITHM_UNPREDICTED;
     if (question->rates != NULL && question->collective == MPATH_OPERATION_ALLREDUCE) {
-        ways        = mpath_reduce_in_ring(ranks, question->bytes)
-                          ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING)
-                          : MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS);
+        algorithms  = mpath_reduce_in_ring(ranks, question->bytes)
+                          ? MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_RING)
+                          : MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_WHOLE) | MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_PARTS);
         verdict->ns = mpath_reduce_predict_ns(question->rates,
-                                              mpath_reduce_fastest(question->rates, ways, ranks, question->bytes),
+                                              mpath_reduce_fastest(question->rates, algorithms, ranks, question->bytes),
                                               ranks, question->bytes);
     }
 }
@@ -510,10 +510,11 @@ static mpath_status_t symmetric_agree(mpath_symmetric_t *symmetric, mpath_operat
         call.operation |= combination->alike << 8;
         call.operation_text = combination->alike_text;
     }
-    call.flags |= mpath_doubt_tell(doubt) | mpath_symmetric_adapt_tell(symmetric) | mpath_share_tell(symmetric->share);
+    call.flags |= mpath_doubt_call_flags(doubt) | mpath_symmetric_adapt_call_flags(symmetric) |
+                  mpath_share_call_flags(symmetric->share);
     call.flags |= mpath_gpu_was_found() ? MPATH_CALL_GPUS : 0;
     if (job->gpus != NULL) {
-        call.flags |= mpath_share_gpus_tell(symmetric->share, job);
+        call.flags |= mpath_share_gpus_call_flags(symmetric->share, job);
     }
     mpath_record_agree(record, operation, mpath_team_call(symmetric->team) + 1, start_ns);
     mpath_record_is_long(record, symmetric->bytes);
@@ -1231,7 +1232,7 @@ static void reduce_scatter_describe(mpath_symmetric_t *symmetric, const uint64_t
 }
 
 /* Room for what may travel in the agreement, or for the result when the input lies where it goes. */
-static char *make_room(mpath_symmetric_t *symmetric, const sizes_t *sizes, int in_place)
+static char *scratch_get(mpath_symmetric_t *symmetric, const sizes_t *sizes, int in_place)
 {
     uint64_t inside = (sizes->mine <= symmetric->settings->small_bytes) ? (uint64_t)symmetric->size * sizes->stride : 0;
     uint64_t result = in_place ? sizes->stride : 0, bytes = (inside > result) ? inside : result;
@@ -1353,7 +1354,7 @@ static mpath_status_t reduce_scatter(mpath_symmetric_t *symmetric, const mpath_s
         job.gpus         = gpus;
     }
     reduce_scatter_describe(symmetric, elements, combination->element_bytes, &sizes);
-    scratch = make_room(symmetric, &sizes, buffers->send == buffers->recv);
+    scratch = scratch_get(symmetric, &sizes, buffers->send == buffers->recv);
     status  = symmetric_agree(symmetric, MPATH_OPERATION_REDUCE_SCATTER, combination, buffers->send, scratch,
                               buffers->ineligible || (scratch == NULL), &job, &algorithm);
     return symmetric_end(symmetric, status == MPATH_OK ? algorithm->run((void *)&work) : status);

@@ -87,7 +87,7 @@ int mpath_symmetric_adapts(const mpath_symmetric_t *symmetric, uint64_t bytes);
 /* Of another topology, or none: nothing was learned. */
 void mpath_symmetric_adapt_forget(mpath_symmetric_t *symmetric);
 /* Flags of a call, and before and after a run of the engine. Collective now and then; errors end the call. */
-uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric);
+uint32_t mpath_symmetric_adapt_call_flags(const mpath_symmetric_t *symmetric);
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rail times: what a call shows of its rails to this rank. When the last byte has come by each NIC of the node, and from
- * each NIC of the others, beside what the NICs at both ends of its ways take at least. A receiver knows it best: what it
+ * each NIC of the others, beside what the NICs at both ends of its paths take at least. A receiver knows it best: what it
  * misses its mates have begun to send, since all have agreed on the call just before, while a sender is done when its
  * bytes lie in buffers of the system. Where rails are copies (MPATH_EMULATED_COPIES) nothing comes by a NIC, and nothing
  * is shown.
@@ -52,7 +52,7 @@ void mpath_rail_clock_came(mpath_rail_clock_t *clock, const mpath_duty_t *duty, 
 
 /*
  * Of a call that is over, by NIC of this node: how long it took until all bytes for this rank had come by it (0: there
- * were none, or few beside what other ranks got), what the busiest NIC on their ways takes at least for what the plan
+ * were none, or few beside what other ranks got), what the busiest NIC on their paths takes at least for what the plan
  * sends through it, and what the NIC itself takes. pace_ns is how long all would have taken at the pace at which bytes had
  * come by the NIC when a source, with half of them here or more, had nothing more to send: while the others are late the
  * NIC still shows what it carries.

@@ -35,7 +35,7 @@ static mpath_status_t feed_forwarded(mpath_relay_t *relay, relay_outlet_t *outle
     return status;
 }
 
-/* The own chunk with the longest way ahead of those that do not have to wait. */
+/* The own chunk with the longest path ahead of those that do not have to wait. */
 static mpath_status_t feed_own(mpath_relay_t *relay, relay_outlet_t *outlet, const mpath_outlet_t *given)
 {
     mpath_status_t status = MPATH_NO_RESOURCE;
@@ -780,7 +780,7 @@ static void tell_buffers(mpath_relay_t *relay, mpath_call_t *call)
     }
 }
 
-void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
+void mpath_relay_publish(mpath_relay_t *relay, mpath_call_t *call)
 {
     if (relay->opened) {
         relay->number++;
@@ -804,7 +804,7 @@ static void say_waits(mpath_relay_t *relay)
     }
 }
 
-void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
+void mpath_relay_take_flags(mpath_relay_t *relay, uint32_t flags)
 {
     relay->moved    = relay->moved || (flags & MPATH_CALL_MOVED);
     relay->is_short = relay->is_short || (flags & MPATH_CALL_SHORT);

@@ -47,9 +47,9 @@ int mpath_relay_usable(const mpath_relay_t *relay);
  * sets flags of the call: MPATH_CALL_APART when this rank has bytes that it cannot give to, or take from, a copy
  * engine, or has no GPU yet where the ranks' GPUs are to be found out.
  */
-void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call);
+void mpath_relay_publish(mpath_relay_t *relay, mpath_call_t *call);
 /* After every agreement: the flags that all have agreed on. */
-void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags);
+void mpath_relay_take_flags(mpath_relay_t *relay, uint32_t flags);
 
 /*
  * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE; slots are made the first time, and anew

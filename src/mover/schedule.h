@@ -17,7 +17,7 @@
 
 /*
  * Slots belong to classes, so that a chunk that waits for a rail never blocks one that has crossed it. GPUs serve their
- * outlets in this order: what has the longest way ahead begins first.
+ * outlets in this order: what has the longest path ahead begins first.
  */
 typedef enum mpath_outlet_kind {
     MPATH_OUTLET_RELAY, /* towards a rank that passes it on; on GPUs: to a rail */

@@ -586,8 +586,8 @@ static void gpu_eager_destroy(gpu_eager_t *eager)
 static mpath_eager_form_t form_of(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
     mpath_gpu_reduce_t algorithm = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
-    unsigned algorithms          = MPATH_REDUCE_WAY(gpu->algorithm) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS) |
-                          MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE);
+    unsigned algorithms          = MPATH_REDUCE_BIT(gpu->algorithm) | MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_PARTS) |
+                          MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_WHOLE);
 
     if (gpu->in_ring) {
         return MPATH_EAGER_FORMS; /* they combine in the order of the ranks */
@@ -943,8 +943,8 @@ static void choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduc
     *choice = (gpu_choice_t){.bytes = bytes, .how = *how, .rated = gpu->reduce->rated};
     if (mpath_writes_fits(how)) {
         choice->in_ring   = goes_round(forced, ranks, bytes);
-        algorithms        = (ranks == 2) ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : 0;
-        algorithms        = choice->in_ring ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING) : algorithms;
+        algorithms        = (ranks == 2) ? MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_WRITES) : 0;
+        algorithms        = choice->in_ring ? MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_RING) : algorithms;
         choice->algorithm = ((forced == MPATH_GPU_REDUCE_WRITES) || (forced == MPATH_GPU_REDUCE_RING)) ? forced : 0;
     }
     if (choice->algorithm == 0) {

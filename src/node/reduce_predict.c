@@ -119,7 +119,7 @@ mpath_gpu_reduce_t mpath_reduce_fastest(const mpath_peer_rates_t *rates, unsigne
     uint64_t best_ns        = mpath_reduce_predict_ns(rates, best, ranks, bytes);
 
     for (unsigned algorithm = MPATH_GPU_REDUCE_DIRECT + 1; algorithm < MPATH_GPU_REDUCE_ALGORITHMS; algorithm++) {
-        if (algorithms & MPATH_REDUCE_WAY(algorithm)) {
+        if (algorithms & MPATH_REDUCE_BIT(algorithm)) {
             uint64_t ns = mpath_reduce_predict_ns(rates, (mpath_gpu_reduce_t)algorithm, ranks, bytes);
 
             best    = (ns < best_ns) ? (mpath_gpu_reduce_t)algorithm : best;

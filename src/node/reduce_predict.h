@@ -29,7 +29,7 @@ uint64_t mpath_reduce_predict_ns(const mpath_peer_rates_t *rates, mpath_gpu_redu
                                  uint64_t bytes);
 
 /* A set of algorithms. */
-#define MPATH_REDUCE_WAY(_algorithm) (1u << (_algorithm))
+#define MPATH_REDUCE_BIT(_algorithm) (1u << (_algorithm))
 
 /* The fastest of `algorithms`; DIRECT, which may always be, is one of them. */
 mpath_gpu_reduce_t mpath_reduce_fastest(const mpath_peer_rates_t *rates, unsigned algorithms, unsigned ranks,

@@ -222,7 +222,7 @@ static void write_cell(mpath_share_t *share, const mpath_share_job_t *job)
     }
 }
 
-uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *job)
+uint32_t mpath_share_gpus_call_flags(mpath_share_t *share, const mpath_share_job_t *job)
 {
     share_gpu_t *gpu = share->gpu;
     uint32_t flags   = (on_device(job->gpus->send_memory) || on_device(job->gpus->recv_memory)) ? MPATH_CALL_DEVICE : 0;

@@ -137,7 +137,7 @@ uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t se
  * make one more. MPATH_DECLINED, on all alike: no shared memory is left for it. And at the end of each call that the
  * ranks have been asked about, however it ends.
  */
-uint32_t mpath_share_tell(mpath_share_t *share);
+uint32_t mpath_share_call_flags(mpath_share_t *share);
 mpath_status_t mpath_share_arena_add(mpath_share_t *share);
 void mpath_share_leave(mpath_share_t *share, mpath_status_t status);
 
@@ -148,7 +148,7 @@ void mpath_share_leave(mpath_share_t *share, mpath_status_t status);
  * memory and none is apart, `flags` being what was agreed on: opens everything. Collective; MPATH_DECLINED, on all ranks
  * alike: some rank cannot.
  */
-uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *job);
+uint32_t mpath_share_gpus_call_flags(mpath_share_t *share, const mpath_share_job_t *job);
 mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags);
 /*
  * After an error, when the team is broken: this rank uses its mates' buffers no more. Waits for them to say the same, as

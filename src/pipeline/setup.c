@@ -662,7 +662,7 @@ mpath_status_t mpath_share_prepare(mpath_share_t *share, const mpath_share_job_t
     return status;
 }
 
-uint32_t mpath_share_tell(mpath_share_t *share)
+uint32_t mpath_share_call_flags(mpath_share_t *share)
 {
     if (share->arena == NULL || share->local_rank > 0) {
         return 0;

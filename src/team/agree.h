@@ -19,18 +19,18 @@
 enum {
     MPATH_CALL_INELIGIBLE = 1u << 0, /* this rank cannot let mpath carry this call */
     MPATH_CALL_IN_PLACE   = 1u << 1,
-    MPATH_CALL_MARKED     = 1u << 3,  /* see mpath_team_settle() */
-    MPATH_CALL_DEVICE     = 1u << 2,  /* this rank has device memory, which the agreement must not touch */
-    MPATH_CALL_APART      = 1u << 4,  /* see mpath_relay_tell() and mpath_share_gpus_tell() */
-    MPATH_CALL_GPUS       = 1u << 7,  /* this rank's process uses GPUs: a later call may have device memory */
-    MPATH_CALL_SHORT      = 1u << 6,  /* this rank's GPU is short of memory: see mpath_relay_prepare() */
-    MPATH_CALL_LOST       = 1u << 8,  /* this rank has another GPU or context than relays: see mpath_relay_prepare() */
-    MPATH_CALL_FOREIGN    = 1u << 9,  /* to the MPI: the previous function cannot read this rank's device memory */
-    MPATH_CALL_RATES      = 1u << 11, /* this rank's process knows other rates of rails: mpath_coll_rates_tell() */
-    MPATH_CALL_BUSY       = 1u << 12, /* see mpath_share_tell() */
-    MPATH_CALL_WATCHED    = 1u << 13, /* this rank tells of the whole matrix: see mpath_coll_create() */
-    MPATH_CALL_SLOW       = 1u << 10, /* this rank's last call of this operation was: see mpath_doubt_t */
-    MPATH_CALL_MOVED      = 1u << 5   /* a buffer of this rank is in memory that others may not have opened yet */
+    MPATH_CALL_MARKED     = 1u << 3, /* see mpath_team_settle() */
+    MPATH_CALL_DEVICE     = 1u << 2, /* this rank has device memory, which the agreement must not touch */
+    MPATH_CALL_APART      = 1u << 4, /* see mpath_relay_publish() and mpath_share_gpus_call_flags() */
+    MPATH_CALL_GPUS       = 1u << 7, /* this rank's process uses GPUs: a later call may have device memory */
+    MPATH_CALL_SHORT      = 1u << 6, /* this rank's GPU is short of memory: see mpath_relay_prepare() */
+    MPATH_CALL_LOST       = 1u << 8, /* this rank has another GPU or context than relays: see mpath_relay_prepare() */
+    MPATH_CALL_FOREIGN    = 1u << 9, /* to the MPI: the previous function cannot read this rank's device memory */
+    MPATH_CALL_RATES   = 1u << 11,   /* this rank's process knows other rates of rails: mpath_coll_rates_call_flags() */
+    MPATH_CALL_BUSY    = 1u << 12,   /* see mpath_share_call_flags() */
+    MPATH_CALL_WATCHED = 1u << 13,   /* this rank tells of the whole matrix: see mpath_coll_create() */
+    MPATH_CALL_SLOW    = 1u << 10,   /* this rank's last call of this operation was: see mpath_doubt_t */
+    MPATH_CALL_MOVED   = 1u << 5     /* a buffer of this rank is in memory that others may not have opened yet */
 };
 
 /* Of mpath_call_t.operation. */

@@ -7,7 +7,7 @@
  * Who cannot be reached is not late: the leader asks the rails, by half of timeout_s, and where none of those to another node
  * connects any more by the end of it, nor later on, the wait ends. What the control plane runs over it does not know.
  * Besides, a broken team ends the wait, and a process that has ended before it did its part. The last wait of a call that
- * fails is for its notices: mpath_team_tell().
+ * fails is for its notices: mpath_team_flush_notices().
  */
 #include "team/agree_private.h"
 
@@ -328,7 +328,7 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     return status;
 }
 
-void mpath_team_tell(mpath_team_t *team)
+void mpath_team_flush_notices(mpath_team_t *team)
 {
     if (team->broken != MPATH_OK && team->channels != NULL && !team->channels->has_told) {
         team->channels->has_told = 1;

@@ -80,7 +80,7 @@ struct mpath_channels {
     size_t in_bytes, out_capacity;
     mpath_message_t notice;
     int num_notices;
-    int has_told;                 /* mpath_team_tell() has waited for them, once */
+    int has_told;                 /* mpath_team_flush_notices() has waited for them, once */
     mpath_oob_request_t *notices; /* sends of my notice */
 };
 

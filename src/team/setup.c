@@ -399,7 +399,7 @@ static void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, t
 #define record_tell(_oob, _topic, ...)                                                                                 \
     do {                                                                                                               \
         if ((_oob)->rank == 0) {                                                                                       \
-            mpath_tell(_topic, __VA_ARGS__);                                                                           \
+            mpath_warn_user(_topic, __VA_ARGS__);                                                                      \
         } else {                                                                                                       \
             mpath_debug(__VA_ARGS__);                                                                                  \
         }                                                                                                              \

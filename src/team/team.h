@@ -228,7 +228,7 @@ void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
  * A call returns: the first time that the team is broken then, gives the control plane up to a second to let go of the notices
  * (mpath_exchange_let_go()).
  */
-void mpath_team_tell(mpath_team_t *team);
+void mpath_team_flush_notices(mpath_team_t *team);
 /* MPATH_OK or the reason; looks at the node's flag too. */
 mpath_status_t mpath_team_status(mpath_team_t *team);
 

@@ -196,7 +196,7 @@ typedef struct mpath_topo_params {
     int max_paths; /* of a pair: only its first ones exist; 0: all */
     int peer_legs; /* nonzero: what a GPU passes on comes to it from a GPU or a NIC, and goes on so; else host memory may
                       be between it and the pair's end, which the executor (src/exec) has no lane for */
-    int no_staged; /* nonzero: in a node only those pairs go through host memory that have no other way */
+    int no_staged; /* nonzero: in a node only those pairs go through host memory that have no other path */
 } mpath_topo_params_t;
 
 typedef struct mpath_hop {
@@ -272,7 +272,7 @@ int mpath_topo_nic_beside(const mpath_topo_t *topo, int rank);
  * all NICs: `rank`, which has one, does so for pairs of which (source + destination) % *turns_p is what this returns, unless their own end sits there, too.
  */
 uint32_t mpath_topo_turn(const mpath_topo_t *topo, int rank, uint32_t *turns_p);
-/* Nonzero: some rank on a GPU does not reach all NICs that its node uses, for want of a way that peer_legs allows. */
+/* Nonzero: some rank on a GPU does not reach all NICs that its node uses, for want of a path that peer_legs allows. */
 int mpath_topo_reach_is_limited(const mpath_topo_t *topo);
 /* Nonzero: two ranks have a path that uses no NIC. */
 int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination);

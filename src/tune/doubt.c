@@ -12,7 +12,7 @@ void mpath_doubt_release(mpath_doubt_t *doubt)
     *doubt = (mpath_doubt_t){.last = NULL};
 }
 
-uint32_t mpath_doubt_tell(const mpath_doubt_t *doubt)
+uint32_t mpath_doubt_call_flags(const mpath_doubt_t *doubt)
 {
     return ((doubt->last != NULL) && doubt->was_slow) ? MPATH_CALL_SLOW : 0;
 }

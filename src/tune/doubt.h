@@ -73,7 +73,7 @@ void mpath_doubt_release(mpath_doubt_t *doubt);
 int mpath_doubt_passes(mpath_doubt_t *doubt, const mpath_team_t *team, uint64_t bytes, unsigned skew);
 
 /* What this rank has to say in the agreement of the next call: a flag of mpath_call_t, or 0. */
-uint32_t mpath_doubt_tell(const mpath_doubt_t *doubt);
+uint32_t mpath_doubt_call_flags(const mpath_doubt_t *doubt);
 
 /*
  * After it, of a call on host memory that is not over yet; `flags` are the agreed ones. Whether the call, which began at

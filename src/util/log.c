@@ -16,7 +16,7 @@
 atomic_int mpath_log_threshold = MPATH_LOG_WARN;
 
 static _Atomic(mpath_log_sink_t) log_sink;
-static _Atomic(mpath_log_teller_t) log_teller;
+static _Atomic(mpath_log_topic_sink_t) log_topic_sink;
 static atomic_int log_rank = -1;
 
 static atomic_int log_fd     = -1;  /* of the file; -1: there is none */
@@ -170,14 +170,14 @@ void mpath_log_write(const char *file, mpath_log_level_t level, const char *form
     log_hand_out(level, room, line);
 }
 
-void mpath_log_set_teller(mpath_log_teller_t teller)
+void mpath_log_set_topic_sink(mpath_log_topic_sink_t sink)
 {
-    atomic_store(&log_teller, teller);
+    atomic_store(&log_topic_sink, sink);
 }
 
-void mpath_tell(const char *topic, const char *format, ...)
+void mpath_warn_user(const char *topic, const char *format, ...)
 {
-    mpath_log_teller_t teller = atomic_load(&log_teller);
+    mpath_log_topic_sink_t sink = atomic_load(&log_topic_sink);
     char line[MPATH_LOG_LINE_MAX];
     va_list arguments;
 
@@ -187,7 +187,7 @@ void mpath_tell(const char *topic, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    if ((teller == NULL) || (teller(topic, line) == 0)) {
+    if ((sink == NULL) || (sink(topic, line) == 0)) {
         mpath_warn("%s", line);
     }
 }

@@ -51,13 +51,13 @@ void mpath_log_write(const char *file, mpath_log_level_t level, const char *form
  * Shows what users can act on in a better form than a line: a text named `topic`, with `line` in it. Returns 0 when it
  * has not: then the line is logged. Processes of one job may differ in that.
  */
-typedef int (*mpath_log_teller_t)(const char *topic, const char *line);
+typedef int (*mpath_log_topic_sink_t)(const char *topic, const char *line);
 
 /* NULL: lines only. */
-void mpath_log_set_teller(mpath_log_teller_t teller);
+void mpath_log_set_topic_sink(mpath_log_topic_sink_t sink);
 
 /* A warning that users can act on. */
-void mpath_tell(const char *topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void mpath_warn_user(const char *topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define mpath_log(_level, ...)                                                                                         \
     do {                                                                                                               \

@@ -423,9 +423,9 @@ static mpath_status_t open_lanes(mpath_links_t *links)
 static void tell_no_rail(const mpath_team_t *team, int rank, const char *why)
 {
     if (mpath_team_rank(team) == 0) {
-        mpath_tell("no-rail",
-                   "%s: rank %d (%s) could not open its rails or its memory (%s); the previous functions run",
-                   mpath_team_name(team), rank, mpath_team_host(team, rank), why);
+        mpath_warn_user("no-rail",
+                        "%s: rank %d (%s) could not open its rails or its memory (%s); the previous functions run",
+                        mpath_team_name(team), rank, mpath_team_host(team, rank), why);
     }
 }
 

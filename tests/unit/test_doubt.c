@@ -80,24 +80,24 @@ static void check_even(mpath_doubt_t *doubt, mpath_team_t *team)
 
     ranks_check(mpath_doubt_next(doubt, team, 0, &even, mpath_time_ns(), &previous) == MPATH_OK);
     __real_mpath_doubt_took(doubt, most_ns, 100 * MS);
-    ranks_check(mpath_doubt_tell(doubt) == 0);
+    ranks_check(mpath_doubt_call_flags(doubt) == 0);
     __real_mpath_doubt_took(doubt, most_ns + 1, 100 * MS);
-    ranks_check(mpath_doubt_tell(doubt) == MPATH_CALL_SLOW);
+    ranks_check(mpath_doubt_call_flags(doubt) == MPATH_CALL_SLOW);
     ranks_check(!next(doubt, team, 0, MIB, 0));
     __real_mpath_doubt_took(doubt, most_ns + 1, 100 * MS);
-    ranks_check(mpath_doubt_tell(doubt) == 0);
+    ranks_check(mpath_doubt_call_flags(doubt) == 0);
 }
 
 static void check_word(mpath_team_t *team)
 {
     mpath_doubt_t doubt = {.last = NULL};
 
-    ranks_check(mpath_doubt_tell(&doubt) == 0);
+    ranks_check(mpath_doubt_call_flags(&doubt) == 0);
     ranks_check(!next(&doubt, team, MPATH_CALL_SLOW, MIB, 0)); /* of no call of this operation */
     __real_mpath_doubt_took(&doubt, 2 * MS + MPATH_DOUBT_FIRST_NS, MS);
-    ranks_check(mpath_doubt_tell(&doubt) == 0);
+    ranks_check(mpath_doubt_call_flags(&doubt) == 0);
     __real_mpath_doubt_took(&doubt, 2 * MS + MPATH_DOUBT_FIRST_NS + 1, MS);
-    ranks_check(mpath_doubt_tell(&doubt) == MPATH_CALL_SLOW);
+    ranks_check(mpath_doubt_call_flags(&doubt) == MPATH_CALL_SLOW);
     check_even(&doubt, team);
     /* one that was not slow, and those of other kinds, do not count */
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
@@ -115,7 +115,7 @@ static void check_word(mpath_team_t *team)
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, 2 * MIB, 0);
     run_trials(&doubt, team, MPATH_CALL_SLOW, 2 * MIB, 0, 1);
     ranks_check(next(&doubt, team, 0, 2 * MIB, 0));
-    ranks_check(mpath_doubt_tell(&doubt) == 0); /* it was not mpath's */
+    ranks_check(mpath_doubt_call_flags(&doubt) == 0); /* it was not mpath's */
     ranks_check(next(&doubt, team, 0, 2 * MIB, 0));
     ranks_check(!next(&doubt, team, 0, MIB, 0));
     mpath_doubt_release(&doubt);

@@ -65,7 +65,7 @@ static void test_shape(void **state)
 static char told[256];
 static int tells;
 
-static int teller(const char *topic, const char *line)
+static int topic_sink(const char *topic, const char *line)
 {
     snprintf(told, sizeof(told), "%s: %s", topic, line);
     return tells;
@@ -77,22 +77,22 @@ static void test_tell(void **state)
 {
     (void)state;
     capture_start();
-    mpath_tell("rails", "%d is slow", 1);
+    mpath_warn_user("rails", "%d is slow", 1);
     assert_non_null(strstr(capture_text(), "WARN 1 is slow\n"));
-    mpath_log_set_teller(teller);
-    mpath_tell("rails", "%d is slow", 2);
+    mpath_log_set_topic_sink(topic_sink);
+    mpath_warn_user("rails", "%d is slow", 2);
     assert_string_equal(told, "rails: 2 is slow");
     assert_non_null(strstr(capture_text(), "WARN 2 is slow\n"));
     tells = 1;
-    mpath_tell("rails", "%d is slow", 3);
+    mpath_warn_user("rails", "%d is slow", 3);
     assert_string_equal(told, "rails: 3 is slow");
     assert_int_equal(capture_count(), 2);
     mpath_log_set_level(MPATH_LOG_ERROR);
-    mpath_tell("rails", "%d is slow", 4);
+    mpath_warn_user("rails", "%d is slow", 4);
     assert_string_equal(told, "rails: 3 is slow");
     mpath_log_set_level(MPATH_LOG_WARN);
-    mpath_log_set_teller(NULL);
-    mpath_tell("rails", "%d is slow", 5);
+    mpath_log_set_topic_sink(NULL);
+    mpath_warn_user("rails", "%d is slow", 5);
     capture_stop();
     assert_string_equal(told, "rails: 3 is slow");
     assert_int_equal(capture_count(), 3);

@@ -130,8 +130,8 @@ static int allreduce_first_body(ranks_self_t *self, void *argument)
     member_join(&other, &world, self, 1, NULL, RANKS);
     learn(&world);
     check_allreduce(&other, self, 20000, 0);
-    ranks_check(mpath_coll_rates_tell(other.coll) == 0);
-    ranks_check(mpath_coll_rates_tell(world.coll) == 0);
+    ranks_check(mpath_coll_rates_call_flags(other.coll) == 0);
+    ranks_check(mpath_coll_rates_call_flags(world.coll) == 0);
     ranks_check(avoids_second(&other));
     call = mpath_team_call(other.team);
     check_allreduce(&other, self, 20000, 0);

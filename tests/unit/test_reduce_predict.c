@@ -21,12 +21,12 @@ static mpath_peer_rates_t h200;
 /* Those that a call of that size may go, of operations for which there are all kernels, as the call does it. */
 static unsigned ways_of(unsigned ranks, uint64_t bytes)
 {
-    unsigned ordered = MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS);
+    unsigned ordered = MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_WHOLE) | MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_PARTS);
 
     if (mpath_reduce_in_ring(ranks, bytes)) {
-        return MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING);
+        return MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_RING);
     }
-    return (ranks == 2) ? ordered | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : ordered;
+    return (ranks == 2) ? ordered | MPATH_REDUCE_BIT(MPATH_GPU_REDUCE_WRITES) : ordered;
 }
 
 static mpath_gpu_reduce_t fastest(const mpath_peer_rates_t *rates, unsigned ranks, uint64_t bytes)

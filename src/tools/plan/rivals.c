@@ -542,7 +542,7 @@ static mpath_status_t schedule_init(schedule_t *s, const mpath_topo_t *topo, con
 }
 
 /* Room for the pairs of two nodes; NULL: no memory. */
-static pair_t *pairs_room(const schedule_t *s)
+static pair_t *pairs_alloc(const schedule_t *s)
 {
     int most = 0;
 
@@ -561,7 +561,7 @@ static mpath_status_t plan_blocks(schedule_t *s)
     pair_t *pairs;
 
     sort_ranks(s);
-    pairs = pairs_room(s);
+    pairs = pairs_alloc(s);
     if (pairs == NULL) {
         return no_memory();
     }
@@ -804,7 +804,7 @@ mpath_status_t rival_phases_create(const mpath_topo_t *topo, const mpath_time_pa
     status = schedule_init(&phases->schedule, topo, NULL, time);
     if (status == MPATH_OK) {
         sort_ranks(&phases->schedule);
-        phases->pairs    = pairs_room(&phases->schedule);
+        phases->pairs    = pairs_alloc(&phases->schedule);
         phases->at_once  = calloc(resources, sizeof(*phases->at_once));
         phases->pipeline = calloc(resources, sizeof(*phases->pipeline));
         if (mpath_topo_rails_match(topo)) {
