@@ -92,6 +92,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     if (job->tune != NULL) {
         settings.tune = job->tune;
     }
+    if (job->keeps_rates) {
+        settings.adapt = MPATH_ADAPT_OFF;
+    }
     if (job->adapt_file != NULL) {
         settings.adapt_file = job->adapt_file;
     }

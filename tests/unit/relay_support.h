@@ -41,6 +41,7 @@ typedef struct relay_job {
     int affine;             /* ranks drive the NICs beside them only */
     int passes_nothing;     /* no GPU has to pass anything on */
     const char *adapt_file; /* NULL: none */
+    int keeps_rates;        /* nobody learns others from calls, which are slow on a busy machine */
     const char *tune;       /* likewise */
     int by_gate;            /* the gate chooses between plan and static routes; else always the plan */
 } relay_job_t;

@@ -47,15 +47,21 @@ static void break_rail(const member_t *member, int nic, mpath_status_t status, i
     rail_unlock(rail);
 }
 
-/* A call whose plan is made by pairs of nodes, where that is wanted. */
+#define FINDS                                                                                                          \
+    3 /* calls in which rails are found to have failed, or to be back, at most: others may be silent on a busy machine */
+
+/* Where plans by pairs of nodes are wanted, calls come to them: the one that finds other rails has a plan of the whole. */
 static void round_by_pairs(member_t *member, const relay_job_t *job, a2a_kind_t kind, uint64_t seed)
 {
     mpath_record_t *record = mpath_record_open("relay_faults", member->team->rank);
+    int calls              = 0;
 
     ranks_check(record != NULL);
     mpath_team_set_record(member->team, record);
-    member_round(member, kind, job->max_bytes, seed);
-    ranks_check(job->tune == NULL || record->call.algorithm == MPATH_RECORD_PAIRS);
+    do {
+        ranks_check(calls++ <= FINDS);
+        member_round(member, kind, job->max_bytes, seed);
+    } while (job->tune != NULL && record->call.algorithm != MPATH_RECORD_PAIRS);
     mpath_team_set_record(member->team, NULL);
     mpath_record_close(record);
 }
@@ -138,11 +144,13 @@ static void test_rail_fails(void **state)
     job.spine      = 1;
     job.host_bytes = 1 << 20; /* slots for those only that send by some path, who are others without the rail */
     assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
-    job.tune = "alltoallv:@pairs";
+    job.tune        = "alltoallv:@pairs";
+    job.keeps_rates = 1; /* on a spine there is no such plan with a NIC less and others of other rates */
     assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
     job.spine = 0;
     assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
     job.tune           = NULL;
+    job.keeps_rates    = 0;
     job.host_bytes     = 0;
     job.broken         = MPATH_OK; /* silence */
     job.resend_after_s = 4;
