@@ -938,6 +938,30 @@ static mpath_status_t coll_find_part(mpath_coll_t *coll, const mpath_agreed_t *a
     return status;
 }
 
+/*
+ * coll->part once more of a call for which it was there, since the topology or its rates have become others: the rows of the node mates
+ * stay until all are in the next call. The matrix where there is none: static routes of another topology are not those that the
+ * agreement has counted. As above.
+ */
+static mpath_status_t coll_find_again(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    unsigned counted      = coll->topo_version;
+    mpath_status_t status = MPATH_OK;
+
+    coll->part = NULL;
+    if (counted != mpath_team_topo_version(coll->team)) {
+        status = mpath_coll_read_topo(coll);
+    }
+    if (status != MPATH_OK) {
+        mpath_team_break(coll->team, status);
+        return status;
+    }
+    if (coll->parts != NULL && (counted == coll->topo_version || mpath_parts_count_routes(coll->parts))) {
+        status = coll_find_part(coll, agreed);
+    }
+    return status == MPATH_OK && coll->part == NULL ? coll_take_demand(coll, call, agreed) : status;
+}
+
 /* What a plan needs to know of the call, at present rates. Collective; an error breaks the team. */
 static mpath_status_t coll_prepare(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
@@ -947,11 +971,9 @@ static mpath_status_t coll_prepare(mpath_coll_t *coll, const mpath_call_t *call,
     if (status == MPATH_OK) {
         status = mpath_coll_rates_take(coll, agreed->flags);
     }
-    if (status == MPATH_OK && coll->part != NULL && coll->parts_number != number) {
-        coll->part = NULL; /* of other rates */
-        status     = coll_take_demand(coll, call, agreed);
-    }
-    return status;
+    return status == MPATH_OK && coll->part != NULL && coll->parts_number != number
+               ? coll_find_again(coll, call, agreed)
+               : status;
 }
 
 /* Of a call whose matrix nobody has; without what its links take. */
@@ -999,9 +1021,8 @@ static mpath_status_t carry(mpath_coll_t *coll, mpath_call_t *call, const mpath_
     mpath_doubt_took(&coll->doubt, took_ns, load.links_ns);
     while (status == MPATH_AGAIN) {
         *repeats_p += 1;
-        coll->part  = NULL; /* what the mates send may be that of the next call already, */
-        again.unmet = agreed->unmet == MPATH_UNMET_NONE ? MPATH_UNMET_NONE : MPATH_UNMET_MANY; /* also whom they meet */
-        status      = coll_take_demand(coll, call, agreed);
+        again.unmet = agreed->unmet == MPATH_UNMET_NONE ? MPATH_UNMET_NONE : MPATH_UNMET_MANY; /* some may have met */
+        status      = coll->part != NULL ? coll_find_again(coll, call, agreed) : coll_take_demand(coll, call, agreed);
         if (status == MPATH_OK) {
             again.call = mpath_team_call(coll->team);
             status     = carry_once(coll, call, &again, load.busiest, coll_forced(coll, load.busiest), NULL);
@@ -1240,6 +1261,21 @@ static mpath_status_t begin_device(alltoallv_call_t *work)
     return status == MPATH_OK && !by_pairs ? mpath_coll_rates_take(coll, agreed->flags) : status;
 }
 
+/* A call whose part cannot be moved. As above. */
+static mpath_status_t begin_again(alltoallv_call_t *work)
+{
+    mpath_status_t status = MPATH_OK;
+
+    work->part = NULL;
+    if (work->question->obstacle == NULL) {
+        status = mpath_relay_coll_begin_part(work->coll->relay, work->call, work->agreed, &work->part);
+    }
+    if (status == MPATH_DECLINED) {
+        return MPATH_OK;
+    }
+    return status == MPATH_OK && work->part == NULL ? begin_whole(work) : status;
+}
+
 /* The call has device memory on some rank. */
 static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const mpath_agreed_t *agreed)
 {
@@ -1268,8 +1304,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const
         if (status != MPATH_AGAIN) {
             break;
         }
-        /* a part was for other rails: what is left has a plan of the whole */
-        status = work.part != NULL ? begin_whole(&work) : MPATH_OK;
+        status = work.part != NULL ? begin_again(&work) : MPATH_OK; /* a part was for other rails */
     }
     device_time_ends(&work);
     record_relays(coll, &relayed);

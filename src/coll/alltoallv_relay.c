@@ -305,14 +305,12 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
         coll->is_left = 1;
         return MPATH_DECLINED;
     }
-    counted = (counted != NULL) ? counted : mpath_team_gpu_topo(coll->team);
-    if ((status == MPATH_OK) &&
-        (topo != counted)) { /* rails have failed or are back: what was agreed on is of others */
-        return MPATH_OK;
-    }
+    counted  = (counted != NULL) ? counted : mpath_team_gpu_topo(coll->team);
     start_ns = mpath_time_ns();
     status   = (status == MPATH_OK) ? find_parts(coll, topo) : status;
-    if ((status == MPATH_OK) && (coll->parts != NULL)) {
+    if ((status == MPATH_OK) && (coll->parts != NULL) &&
+        ((topo == counted) ||
+         mpath_parts_count_routes(coll->parts))) { /* else the agreement's static routes are others */
         status = mpath_parts_get(coll->parts, coll->team, agreed, part_p, &coll->part_hit);
         start_ns += mpath_parts_waited_ns(coll->parts);
     }

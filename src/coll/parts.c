@@ -67,6 +67,11 @@ void mpath_parts_destroy(mpath_parts_t *parts)
     }
 }
 
+int mpath_parts_count_routes(const mpath_parts_t *parts)
+{
+    return !mpath_pairs_is_alike(parts->pairs);
+}
+
 uint64_t mpath_parts_bound_ns(const mpath_parts_t *parts)
 {
     return mpath_pairs_bound_ns(parts->pairs, &parts->list[0].load);

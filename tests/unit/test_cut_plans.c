@@ -30,6 +30,8 @@ typedef struct member {
     uint64_t *demand;
 } member_t;
 
+static const char *tune; /* NULL: none */
+
 /* `resend_after_s` 0: calls are not repeated. */
 static void member_init(member_t *member, ranks_self_t *self, int access, int resend_after_s)
 {
@@ -43,6 +45,7 @@ static void member_init(member_t *member, ranks_self_t *self, int access, int re
     settings.resend_min_ms  = 0;
     settings.timeout_s      = 100;
     settings.memory_bytes   = 8 << 20;
+    settings.tune           = (tune != NULL) ? tune : settings.tune;
     member->context         = ranks_context(self, &settings);
     member->team            = ranks_team(self, member->context);
     member->demand          = calloc((size_t)self->size * (size_t)self->size, sizeof(*member->demand));
@@ -289,13 +292,18 @@ static void test_relay(void **state)
 
 /* -- the last chunk is here, but not its bytes: the rail that they are fetched over is the one that is silent -- */
 
+/* Also where the plan is made by pairs of nodes, as with many ranks, and then once more without the rail. */
 static int fetch_body(ranks_self_t *self, void *argument)
 {
     int access = *(const int *)argument;
     int rank   = (access == MPATH_ACCESS_AFFINE) ? 2 : self->size - 1;
+    mpath_record_t *record;
     member_t member;
 
     member_init(&member, self, access, SILENT_S);
+    record = mpath_record_open("cut_plans", self->rank);
+    ranks_check(record != NULL);
+    mpath_team_set_record(member.team, record);
     fill(&member, A2A_ONE_PAIR, 1);
     ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
     fill(&member, A2A_ONE_PAIR, 2);
@@ -306,6 +314,10 @@ static int fetch_body(ranks_self_t *self, void *argument)
     ranks_check(a2a_check(&member.a2a) == 0);
     ranks_check((hold_last_bytes == 0) && (held == NULL));
     ranks_check((member.team->lost[0] | member.team->lost[1]) != 0);
+    ranks_check(record->call.repeats > 0);
+    ranks_check((record->call.algorithm == MPATH_RECORD_PAIRS) == (tune != NULL));
+    mpath_team_set_record(member.team, NULL);
+    mpath_record_close(record);
     member_end(&member, self);
     return 0;
 }
@@ -321,6 +333,15 @@ static void test_fetch(void **state)
 {
     (void)state;
     run_fetch(2, MPATH_ACCESS_ALL);
+}
+
+static void test_fetch_by_pairs(void **state)
+{
+    (void)state;
+    tune = "alltoallv:@pairs";
+    run_fetch(4, MPATH_ACCESS_ALL);
+    run_fetch(4, MPATH_ACCESS_AFFINE);
+    tune = NULL;
 }
 
 static void test_fetch_to_pass_on(void **state)
@@ -598,6 +619,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),
                                        cmocka_unit_test(test_relay),
                                        cmocka_unit_test(test_fetch),
+                                       cmocka_unit_test(test_fetch_by_pairs),
                                        cmocka_unit_test(test_fetch_to_pass_on),
                                        cmocka_unit_test(test_fetch_from_dead),
                                        cmocka_unit_test(test_late),

@@ -47,23 +47,32 @@ static void break_rail(const member_t *member, int nic, mpath_status_t status, i
     rail_unlock(rail);
 }
 
-#define FINDS                                                                                                          \
-    3 /* calls in which rails are found to have failed, or to be back, at most: others may be silent on a busy machine */
-
-/* Where plans by pairs of nodes are wanted, calls come to them: the one that finds other rails has a plan of the whole. */
-static void round_by_pairs(member_t *member, const relay_job_t *job, a2a_kind_t kind, uint64_t seed)
+/* Whether the plan of a call was made by pairs of nodes. */
+static int round_is_by_pairs(member_t *member, const relay_job_t *job, uint64_t seed)
 {
     mpath_record_t *record = mpath_record_open("relay_faults", member->team->rank);
-    int calls              = 0;
+    int is_by_pairs;
 
     ranks_check(record != NULL);
     mpath_team_set_record(member->team, record);
-    do {
-        ranks_check(calls++ <= FINDS);
-        member_round(member, kind, job->max_bytes, seed);
-    } while (job->tune != NULL && record->call.algorithm != MPATH_RECORD_PAIRS);
+    member_round(member, A2A_HOT, job->max_bytes, seed);
+    is_by_pairs = record->call.algorithm == MPATH_RECORD_PAIRS;
     mpath_team_set_record(member->team, NULL);
     mpath_record_close(record);
+    return is_by_pairs;
+}
+
+/* Calls, at most, that find rails which are back: others may be silent on a busy machine. */
+#define FINDS 3
+
+/* Where such plans are wanted, calls come to them: the one that finds all rails again has a plan of the whole. */
+static void rounds_to_pairs(member_t *member, const relay_job_t *job, uint64_t seed)
+{
+    int calls = 0;
+
+    while (!round_is_by_pairs(member, job, seed) && job->tune != NULL) {
+        ranks_check(calls++ < FINDS);
+    }
 }
 
 /* A communicator that is made now begins without the rail, and uses it when it is back. */
@@ -83,7 +92,7 @@ static void run_late(ranks_self_t *self, const member_t *member, const relay_job
     member_round(&late, A2A_HOT, job->max_bytes, 4);
     member_round(&late, A2A_HOT, job->max_bytes, 5);
     ranks_check((late.team->lost[0] | late.team->lost[1]) == 0);
-    round_by_pairs(&late, job, A2A_HOT, 6);
+    rounds_to_pairs(&late, job, 6);
     mpath_coll_counters(late.coll, &counters);
     ranks_check((counters.relay.repeats == 0) && (counters.declined == 0));
     member_leave(&late);
@@ -102,7 +111,7 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     if (self->rank == 1) {
         break_rail(&member, 1, job->broken, 3);
     }
-    member_round(&member, A2A_HOT, job->max_bytes, 2);
+    ranks_check(round_is_by_pairs(&member, job, 2) == (job->tune != NULL));
     mpath_coll_counters(member.coll, &counters);
     ranks_stay_lost(member.team);
     lost = member.team->lost[0] | member.team->lost[1];
@@ -118,7 +127,7 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
-    round_by_pairs(&member, job, A2A_HOT, 5);
+    rounds_to_pairs(&member, job, 5);
     relay_lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
     member_round(&member, A2A_HOT, job->max_bytes, 3);
     mpath_coll_counters(member.coll, &counters);
