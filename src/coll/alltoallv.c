@@ -1225,7 +1225,7 @@ static mpath_status_t begin_whole(alltoallv_call_t *work)
     work->part = NULL;
     if (status == MPATH_OK) {
         work->kept.demand = coll->demand;
-        status            = mpath_relay_coll_begin(coll->relay, coll->demand);
+        mpath_relay_coll_begin(coll->relay, coll->demand, work->agreed->signature);
     }
     return status;
 }

@@ -10,7 +10,6 @@
 #include "util/time.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /*
  * For the prediction: what a hop costs beside its links, from the start of a copy until the next process knows of its
@@ -28,9 +27,9 @@ struct mpath_relay_coll {
     mpath_plans_t plans;      /* from the first call on; the relay frees no topology that it has handed out */
     mpath_topo_rates_t rates; /* without rails: nobody has learned any */
     int has_news;             /* plans do not count on them yet */
-    uint64_t *demand;         /* of the call under way, without the diagonal; NULL: no call had one yet */
-    uint64_t signature;       /* of it */
-    mpath_parts_t *parts;     /* of this topology at present rates; NULL: it has none, or no call needed it */
+    const uint64_t *demand;   /* of the call under way, as it was given */
+    uint64_t signature;
+    mpath_parts_t *parts; /* of this topology at present rates; NULL: it has none, or no call needed it */
     const mpath_topo_t *parted;
     const mpath_plan_t *part; /* of the call under way, in this topology; NULL: its plan is of the whole */
     const mpath_topo_t *part_topo;
@@ -81,7 +80,6 @@ void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
         mpath_plans_release(&coll->plans);
         mpath_relay_destroy(coll->relay);
         mpath_trials_forget(&coll->trials);
-        free(coll->demand);
         free(coll);
     }
 }
@@ -105,20 +103,6 @@ void mpath_relay_coll_counters(const mpath_relay_coll_t *coll, mpath_relay_count
 {
     *counters = coll->counters;
     mpath_relay_get_stats(coll->relay, &counters->moved);
-}
-
-/* Takes the demand; its checksum. */
-static uint64_t take_demand(mpath_relay_coll_t *coll, const uint64_t *demand)
-{
-    size_t size   = (size_t)mpath_team_size(coll->team);
-    uint64_t hash = 0;
-
-    for (size_t i = 0; i < size * size; i++) {
-        coll->demand[i] = (i / size == i % size) ? 0 : demand[i];
-        hash            = (hash ^ coll->demand[i]) * 0x9e3779b97f4a7c15ull;
-        hash ^= hash >> 32;
-    }
-    return hash;
 }
 
 /* Every pair takes the route that it has without a plan. */
@@ -248,27 +232,14 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, mpath_relay_compares_t
     return (compares != MPATH_RELAY_COMPARES_NOT) ? compare_routes(coll, compares, found) : MPATH_OK;
 }
 
-mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand)
+void mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand, uint64_t signature)
 {
-    size_t size = (size_t)mpath_team_size(coll->team);
-
     mpath_trials_drop(&coll->trials);
-    coll->moved   = NULL;
-    coll->part    = NULL;
-    coll->is_left = 0;
-    if (!mpath_relay_usable(coll->relay)) {
-        return MPATH_OK;
-    }
-    if (coll->demand == NULL) {
-        coll->demand = malloc(size * size * sizeof(*coll->demand));
-    }
-    if (coll->demand == NULL) {
-        mpath_error("no memory for the byte counts of %zu ranks; the call fails", size);
-        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    coll->signature = take_demand(coll, demand);
-    return MPATH_OK;
+    coll->moved     = NULL;
+    coll->part      = NULL;
+    coll->is_left   = 0;
+    coll->demand    = demand;
+    coll->signature = signature;
 }
 
 /* Parts of plans for the rails that the GPUs have, with what has been learned of them. */

@@ -31,8 +31,8 @@ int mpath_relay_coll_usable(const mpath_relay_coll_t *coll);
 void mpath_relay_coll_publish(mpath_relay_coll_t *coll, mpath_call_t *call);
 void mpath_relay_coll_take_flags(mpath_relay_coll_t *coll, uint32_t flags);
 
-/* A call with this demand, which is copied, begins: what follows is of it. */
-mpath_status_t mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand);
+/* A call with this demand, which stays until it ends, begins: what follows is of it. */
+void mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand, uint64_t signature);
 /*
  * Or one whose plan is made by pairs of nodes, right after its agreement: *part_p, this rank's part (coll/parts.h); NULL: there is no
  * such plan, and the call begins with its demand. MPATH_DECLINED, on all ranks alike: relays do not carry the call, which needs none.
