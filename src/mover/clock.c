@@ -120,7 +120,7 @@ static uint64_t load_ns(const mpath_topo_t *topo, const uint64_t *loads, mpath_r
 
     return (resource < 0) ? 0
                           : (uint64_t)((double)loads[resource] * (double)MPATH_NS_PER_S /
-                                       (double)mpath_topo_resource(topo, resource)->capacity_bps);
+                                       (double)mpath_topo_resource(topo, resource).capacity_bps);
 }
 
 uint64_t mpath_rail_times_busiest_ns(const mpath_topo_t *topo, const mpath_plan_t *plan)

@@ -241,7 +241,7 @@ mpath_status_t mpath_pace_open(const mpath_topo_t *topo, void *shared, mpath_pac
 {
     int count             = mpath_topo_num_resources(topo), i;
     mpath_status_t status = check_topo(topo);
-    const mpath_resource_t *resource;
+    mpath_resource_t resource;
     mpath_pace_t *pace;
 
     if (status != MPATH_OK) {
@@ -255,8 +255,8 @@ mpath_status_t mpath_pace_open(const mpath_topo_t *topo, void *shared, mpath_pac
     pace->num_ports = count;
     for (i = 0; i < count; i++) {
         resource                = mpath_topo_resource(topo, i);
-        pace->ports[i].slot     = find_slot(shared, port_key(topo, resource));
-        pace->ports[i].rate_bps = resource->capacity_bps;
+        pace->ports[i].slot     = find_slot(shared, port_key(topo, &resource));
+        pace->ports[i].rate_bps = resource.capacity_bps;
         if (pace->ports[i].slot == NULL) {
             mpath_error("the job's topologies have more than %zu emulated ports; they are not paced", NUM_SLOTS);
             free(pace);

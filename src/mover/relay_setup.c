@@ -570,11 +570,11 @@ static void size_slots(mpath_relay_t *relay, uint64_t ns)
     uint64_t half = relay->pool_bytes / 2, fastest_bps = 0, bytes;
 
     for (int i = 0; i < mpath_topo_num_resources(relay->topo); i++) {
-        const mpath_resource_t *resource = mpath_topo_resource(relay->topo, i);
+        const mpath_resource_t resource = mpath_topo_resource(relay->topo, i);
 
-        if (((resource->kind == MPATH_RESOURCE_NVLINK) || (resource->kind == MPATH_RESOURCE_GPU_EGRESS)) &&
-            (resource->capacity_bps > fastest_bps)) {
-            fastest_bps = resource->capacity_bps;
+        if (((resource.kind == MPATH_RESOURCE_NVLINK) || (resource.kind == MPATH_RESOURCE_GPU_EGRESS)) &&
+            (resource.capacity_bps > fastest_bps)) {
+            fastest_bps = resource.capacity_bps;
         }
     }
     bytes = fastest_bps / MPATH_NS_PER_MS * ns / (MPATH_NS_PER_S / MPATH_NS_PER_MS);

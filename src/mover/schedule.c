@@ -223,7 +223,7 @@ static void look_at_slowest(schedule_maker_t *maker, const mpath_path_t *path)
     uint64_t slowest_bps = UINT64_MAX, device_ns = maker->limits->device_ns, least;
 
     for (int i = 0; i < path->num_resources; i++) {
-        slowest_bps = min_u64(slowest_bps, mpath_topo_resource(maker->topo, (int)path->resources[i])->capacity_bps);
+        slowest_bps = min_u64(slowest_bps, mpath_topo_resource(maker->topo, (int)path->resources[i]).capacity_bps);
     }
     if (slowest_bps == maker->slowest_bps) {
         return;

@@ -121,7 +121,7 @@ static int same_gpus(const mpath_node_gpus_t *a, const mpath_node_gpus_t *b)
 
 static int same_resources(const mpath_topo_t *topo, const mpath_topo_t *other)
 {
-    const mpath_resource_t *a, *b;
+    mpath_resource_t a, b;
     int r;
 
     if (mpath_topo_num_resources(topo) != mpath_topo_num_resources(other)) {
@@ -130,7 +130,7 @@ static int same_resources(const mpath_topo_t *topo, const mpath_topo_t *other)
     for (r = 0; r < mpath_topo_num_resources(topo); r++) {
         a = mpath_topo_resource(topo, r);
         b = mpath_topo_resource(other, r);
-        if (a->kind != b->kind || a->node != b->node || a->index != b->index || a->peer != b->peer) {
+        if (a.kind != b.kind || a.node != b.node || a.index != b.index || a.peer != b.peer) {
             return 0;
         }
     }

@@ -143,7 +143,7 @@ void mpath_plan_find_bottleneck(mpath_plan_t *plan, const mpath_topo_t *topo)
     for (r = 0; r < plan->num_resources; r++) {
         ratio.num = plan->loads[r];
         if (ratio.num > 0) {
-            ratio.den = mpath_topo_resource(topo, r)->capacity_bps;
+            ratio.den = mpath_topo_resource(topo, r).capacity_bps;
             if (ratio.den == plan->z.den ? ratio.num > plan->z.num : mpath_ratio_less(plan->z, ratio)) {
                 plan->z          = ratio;
                 plan->bottleneck = r;

@@ -73,10 +73,10 @@ void mpath_time_hop(const mpath_topo_t *topo, const mpath_path_t *path, int hop,
     uint64_t rate = UINT64_MAX, latency = params->hop_ns;
 
     for (int i = path->hops[hop].first_resource; i < hop_end(path, hop); i++) {
-        const mpath_resource_t *resource = mpath_topo_resource(topo, (int)path->resources[i]);
+        const mpath_resource_t resource = mpath_topo_resource(topo, (int)path->resources[i]);
 
-        rate = min_u64(rate, resource->capacity_bps);
-        latency += resource->latency_ns;
+        rate = min_u64(rate, resource.capacity_bps);
+        latency += resource.latency_ns;
     }
     *rate_bps_p   = rate;
     *latency_ns_p = latency;
@@ -87,7 +87,7 @@ static uint64_t slowest_bps(const mpath_topo_t *topo, const mpath_path_t *path)
     uint64_t slowest = UINT64_MAX;
 
     for (int i = 0; i < path->num_resources; i++) {
-        slowest = min_u64(slowest, mpath_topo_resource(topo, (int)path->resources[i])->capacity_bps);
+        slowest = min_u64(slowest, mpath_topo_resource(topo, (int)path->resources[i]).capacity_bps);
     }
     return slowest;
 }
@@ -175,7 +175,7 @@ static uint64_t last_chunk_ns(const timing_t *timing, int hop, const mpath_topo_
         uint32_t resource = timing->path.resources[i];
 
         ns = max_u64(ns,
-                     bytes_ns(crossings[resource].last_bytes, mpath_topo_resource(topo, (int)resource)->capacity_bps));
+                     bytes_ns(crossings[resource].last_bytes, mpath_topo_resource(topo, (int)resource).capacity_bps));
     }
     return ns;
 }
@@ -276,7 +276,7 @@ mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *
     survey(topo, plan, &used, timings, capacity, crossings, &longest_ns);
     for (int r = 0; r < num_resources; r++) {
         if (loads[r] > 0) {
-            uint64_t ns = bytes_ns(loads[r], mpath_topo_resource(topo, r)->capacity_bps);
+            uint64_t ns = bytes_ns(loads[r], mpath_topo_resource(topo, r).capacity_bps);
 
             longest_ns = max_u64(longest_ns, add_capped(ns, add_capped(crossings[r].head_ns, crossings[r].tail_ns)));
         }

@@ -1093,8 +1093,7 @@ static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t 
     agreed->flags     = flags;
     agreed->demand    = mpath_agree_half(team)->demand;
     agreed->signature = (device ? record->sum : record->left_sum) +
-                        mix(flags &
-                            ~(uint32_t)(MPATH_CALL_SLOW | MPATH_CALL_WATCHED)); /* which say nothing of this call */
+                        mix(flags & MPATH_CALL_DEVICE); /* no others: they say nothing of the matrix */
     agreed->finished            = !(record->flags & MPATH_AGREE_LEFT) && !device;
     agreed->unmet               = (record->flags & MPATH_AGREE_UNMET_MANY) ? MPATH_UNMET_MANY
                                   : (record->flags & MPATH_AGREE_UNMET)    ? MPATH_UNMET_SOME

@@ -6,41 +6,41 @@
 
 void mpath_topo_resource_name(const mpath_topo_t *topo, int resource, char *name, size_t size)
 {
-    const mpath_resource_t *r = &topo->resources[resource];
+    const mpath_resource_t r = mpath_topo_resource_at(topo, resource);
 
-    switch (r->kind) {
+    switch (r.kind) {
     case MPATH_RESOURCE_HOST_MEMORY:
-        snprintf(name, size, "node%d/host-memory", r->node);
+        snprintf(name, size, "node%d/host-memory", r.node);
         return;
     case MPATH_RESOURCE_NIC_TX:
-        snprintf(name, size, "node%d/nic%d/tx", r->node, r->index);
+        snprintf(name, size, "node%d/nic%d/tx", r.node, r.index);
         return;
     case MPATH_RESOURCE_NIC_RX:
-        snprintf(name, size, "node%d/nic%d/rx", r->node, r->index);
+        snprintf(name, size, "node%d/nic%d/rx", r.node, r.index);
         return;
     case MPATH_RESOURCE_NVLINK:
-        snprintf(name, size, "node%d/nvlink%d-%d", r->node, r->index, r->peer);
+        snprintf(name, size, "node%d/nvlink%d-%d", r.node, r.index, r.peer);
         return;
     case MPATH_RESOURCE_GPU_EGRESS:
-        snprintf(name, size, "node%d/gpu%d/egress", r->node, r->index);
+        snprintf(name, size, "node%d/gpu%d/egress", r.node, r.index);
         return;
     case MPATH_RESOURCE_GPU_INGRESS:
-        snprintf(name, size, "node%d/gpu%d/ingress", r->node, r->index);
+        snprintf(name, size, "node%d/gpu%d/ingress", r.node, r.index);
         return;
     case MPATH_RESOURCE_PCIE_UP:
-        snprintf(name, size, "node%d/gpu%d/pcie-up", r->node, r->index);
+        snprintf(name, size, "node%d/gpu%d/pcie-up", r.node, r.index);
         return;
     case MPATH_RESOURCE_PCIE_DOWN:
-        snprintf(name, size, "node%d/gpu%d/pcie-down", r->node, r->index);
+        snprintf(name, size, "node%d/gpu%d/pcie-down", r.node, r.index);
         return;
     case MPATH_RESOURCE_UPLINK_TX:
-        snprintf(name, size, "node%d/uplink%d/tx", r->node, r->index);
+        snprintf(name, size, "node%d/uplink%d/tx", r.node, r.index);
         return;
     case MPATH_RESOURCE_UPLINK_RX:
-        snprintf(name, size, "node%d/uplink%d/rx", r->node, r->index);
+        snprintf(name, size, "node%d/uplink%d/rx", r.node, r.index);
         return;
     }
-    snprintf(name, size, "node%d/resource%d", r->node, resource);
+    snprintf(name, size, "node%d/resource%d", r.node, resource);
 }
 
 const char *const mpath_gpu_link_names[] = {"none", "pcie", "mesh", "switch", NULL};

@@ -31,7 +31,7 @@ static int can_peer_across(const mpath_topo_t *topo, int source, int destination
 static inline void path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
 {
     path->resources[path->num_resources++] = (uint32_t)resource;
-    path->latency_ns += topo->resources[resource].latency_ns;
+    path->latency_ns += mpath_topo_resource_at(topo, resource).latency_ns;
 }
 
 static mpath_hop_t *path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to)

@@ -515,10 +515,11 @@ static uint64_t gpus_sign(const mpath_topo_t *topo, uint64_t hash)
     }
     /* The rates, and which links there are. */
     for (g = 0; g < topo->num_resources; g++) {
-        hash = topo_mix(hash, topo->resources[g].capacity_bps);
-        hash = topo_mix(hash, ((uint64_t)topo->resources[g].kind << 48) |
-                                  ((uint64_t)(uint32_t)topo->resources[g].index << 16) |
-                                  (uint16_t)topo->resources[g].peer);
+        const mpath_resource_t resource = mpath_topo_resource_at(topo, g);
+
+        hash = topo_mix(hash, resource.capacity_bps);
+        hash = topo_mix(hash, ((uint64_t)resource.kind << 48) | ((uint64_t)(uint32_t)resource.index << 16) |
+                                  (uint16_t)resource.peer);
     }
     return hash;
 }
@@ -639,6 +640,15 @@ static mpath_status_t topo_check(const mpath_machine_t *machines, int num_nodes,
 
 /* --- tables ------------------------------------------------------------------------------------------------------ */
 
+/* Of a node like the first one. */
+static void topo_number_as_first(mpath_topo_t *topo, int node)
+{
+    if (topo->gpu_nodes != NULL) {
+        topo->gpu_nodes[node].first_resource = topo->num_resources + topo->gpu_nodes[0].first_resource;
+    }
+    topo->num_resources += (int)topo->node_resources;
+}
+
 static void topo_number_resources(mpath_topo_t *topo)
 {
     const mpath_machine_t *machine;
@@ -647,6 +657,10 @@ static void topo_number_resources(mpath_topo_t *topo)
     for (node = 0; node < topo->num_nodes; node++) {
         machine                          = topo->machines[node];
         topo->nodes[node].first_resource = topo->num_resources;
+        if (topo->node_resources > 0 && node > 0) {
+            topo_number_as_first(topo, node);
+            continue;
+        }
         topo_add_resource(topo, MPATH_RESOURCE_HOST_MEMORY, node, 0, machine->host_memory_bps, HOST_MEMORY_LATENCY_NS);
         for (nic = 0; nic < machine->num_nics; nic++) {
             topo_add_resource(topo, MPATH_RESOURCE_NIC_TX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
@@ -895,6 +909,20 @@ mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
+/* From so many on resources of nodes that are alike are kept once: below that a look at one is what counts. */
+#define MANY_RESOURCES 1024u
+
+static int nodes_are_alike(const mpath_topo_t *topo)
+{
+    int alike = 1;
+
+    for (int node = 1; node < topo->num_nodes && alike; node++) {
+        alike = topo->machines[node] == topo->machines[0] &&
+                (topo->gpu_nodes == NULL || topo->gpu_nodes[node].kind == topo->gpu_nodes[0].kind);
+    }
+    return alike;
+}
+
 /* Tables by NIC, GPU and resource, of as many as the nodes have. */
 static mpath_status_t allocate_tables(mpath_topo_t *topo)
 {
@@ -908,6 +936,12 @@ static mpath_status_t allocate_tables(mpath_topo_t *topo)
         num_resources += (kind != NULL) ? (size_t)kind->num_resources : 0;
         topo->num_bounds += 1 + (size_t)topo->machines[node]->num_nics;
         topo->num_gpu_bounds += (kind != NULL) ? 1 + (size_t)kind->described.num_gpus : 0;
+    }
+    if (num_resources >= MANY_RESOURCES && nodes_are_alike(topo)) {
+        num_resources /= (size_t)topo
+                             ->num_nodes; /* hundreds at most, of at most 65,536 nodes: products of 32 bits are exact */
+        topo->node_resources = (uint32_t)num_resources;
+        topo->node_inverse   = (uint32_t)(((1ull << 32) + num_resources - 1) / num_resources);
     }
     topo->resources         = calloc(num_resources, sizeof(*topo->resources));
     topo->bounds            = calloc(topo->num_bounds, sizeof(*topo->bounds));
@@ -1119,9 +1153,9 @@ int mpath_topo_num_resources(const mpath_topo_t *topo)
     return topo->num_resources;
 }
 
-const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resource)
+mpath_resource_t mpath_topo_resource(const mpath_topo_t *topo, int resource)
 {
-    return &topo->resources[resource];
+    return mpath_topo_resource_at(topo, resource);
 }
 
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node)

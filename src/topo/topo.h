@@ -278,7 +278,7 @@ int mpath_topo_reach_is_limited(const mpath_topo_t *topo);
 int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination);
 
 int mpath_topo_num_resources(const mpath_topo_t *topo);
-const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resource);
+mpath_resource_t mpath_topo_resource(const mpath_topo_t *topo, int resource);
 /* "node0/nic2/tx", "node1/host-memory": stable, used in output and JSON. */
 void mpath_topo_resource_name(const mpath_topo_t *topo, int resource, char *name, size_t size);
 

@@ -65,7 +65,9 @@ struct mpath_topo {
     char *hosts;           /* names, one behind the other */
     uint32_t *host_places; /* of these, by node */
     mpath_place_t *places;
-    mpath_resource_t *resources;
+    mpath_resource_t *resources; /* of all nodes; of the first one, where there are many that are like it */
+    uint32_t node_resources;     /* then: how many each has; else 0 */
+    uint32_t node_inverse;       /* 2^32 / node_resources, rounded up */
     mpath_topo_node_t *nodes;
     mpath_rail_set_t *rail_sets, *changed_rail_sets; /* of nodes; reserved: a place by node, as of machines */
     int32_t *beside;                                 /* ranks that have a NIC, by node, NIC, rank */
@@ -86,6 +88,20 @@ struct mpath_topo {
 int mpath_gpu_can_peer(const mpath_topo_t *topo, int node, int from, int to);
 /* Whether ranks on GPUs of one node can pass bytes on for each other: without host memory, in both directions. */
 int mpath_gpu_can_pass(const mpath_topo_t *topo, int rank, int mate);
+
+static inline mpath_resource_t mpath_topo_resource_at(const mpath_topo_t *topo, int resource)
+{
+    uint32_t node;
+    mpath_resource_t found;
+
+    if (topo->node_resources == 0) {
+        return topo->resources[resource];
+    }
+    node       = (uint32_t)((uint64_t)(uint32_t)resource * topo->node_inverse >> 32);
+    found      = topo->resources[(uint32_t)resource - node * topo->node_resources];
+    found.node = node;
+    return found;
+}
 
 static inline const mpath_node_gpus_t *mpath_topo_node_gpus(const mpath_topo_t *topo, int node)
 {

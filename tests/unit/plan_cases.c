@@ -197,7 +197,7 @@ void plan_case_check(const plan_case_t *c, const mpath_plan_t *plan)
     assert_memory_equal(loads, mpath_plan_loads(plan), (size_t)num_resources * sizeof(*loads));
     assert_int_equal(relayed, mpath_plan_relayed_bytes(plan));
     for (r = 0; r < num_resources; r++) {
-        uint64_t capacity = mpath_topo_resource(c->topo, r)->capacity_bps;
+        uint64_t capacity = mpath_topo_resource(c->topo, r).capacity_bps;
 
         /* the cases stay below 2^33 bytes, so that this does not overflow */
         ns    = (loads[r] * 1000000000 + capacity - 1) / capacity;

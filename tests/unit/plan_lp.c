@@ -153,7 +153,7 @@ static void add_columns(glp_prob *solver, const lp_problem_t *lp, const lp_class
         values[1] = 1;
         for (r = 0; r < class->paths[k].num_resources; r++) {
             int resource = (int)class->paths[k].resources[r];
-            double value = BPS / (double)mpath_topo_resource(lp->c->topo, resource)->capacity_bps;
+            double value = BPS / (double)mpath_topo_resource(lp->c->topo, resource).capacity_bps;
 
             for (i = 2; i <= length && rows[i] != resource + 1; i++) {
             }
@@ -184,7 +184,7 @@ static void add_z(glp_prob *solver, const lp_problem_t *lp)
     for (r = 0; r < lp->num_resources; r++) {
         rows[r + 1]   = r + 1;
         values[r + 1] = -1;
-        load          = lp->base[r] / lp->unit * BPS / (double)mpath_topo_resource(lp->c->topo, r)->capacity_bps;
+        load          = lp->base[r] / lp->unit * BPS / (double)mpath_topo_resource(lp->c->topo, r).capacity_bps;
         glp_set_row_bnds(solver, r + 1, GLP_UP, 0, -load);
     }
     glp_set_mat_col(solver, 1, lp->num_resources, rows, values);

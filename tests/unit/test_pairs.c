@@ -262,7 +262,7 @@ static void check_loads(const plan_case_t *c, const mpath_pairs_t *pairs, const 
     assert_int_equal(mpath_pairs_set_loads(pairs, shares, part), MPATH_OK);
     loads = mpath_plan_loads(part);
     for (int i = 0; i < mpath_topo_num_resources(c->topo); i++) {
-        mpath_resource_kind_t kind = mpath_topo_resource(c->topo, i)->kind;
+        mpath_resource_kind_t kind = mpath_topo_resource(c->topo, i).kind;
 
         assert_true((kind != MPATH_RESOURCE_NIC_TX && kind != MPATH_RESOURCE_NIC_RX) || loads[i] == all[i]);
     }
@@ -516,8 +516,8 @@ static void compare(const plan_case_t *c, quality_t *quality)
     int bottleneck = mpath_plan_bottleneck(bytewise), is_worse = 0;
     double z = (double)mpath_plan_z_ns(whole), bytes_z = (double)mpath_plan_z_ns(bytewise), gap, fragment_ns;
 
-    if (bottleneck >= 0 && mpath_topo_resource(c->topo, bottleneck)->kind != MPATH_RESOURCE_HOST_MEMORY) {
-        fragment_ns = FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, bottleneck)->capacity_bps;
+    if (bottleneck >= 0 && mpath_topo_resource(c->topo, bottleneck).kind != MPATH_RESOURCE_HOST_MEMORY) {
+        fragment_ns = FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, bottleneck).capacity_bps;
         gap         = (double)mpath_plan_z_ns(plan) / z - 1;
         quality->compared++;
         quality->relayed += (double)mpath_plan_relayed_bytes(plan);

@@ -90,7 +90,7 @@ static double fragment_ns(const plan_case_t *c, const mpath_plan_t *plan)
 {
     int bottleneck = mpath_plan_bottleneck(plan);
 
-    return bottleneck < 0 ? 1 : FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, bottleneck)->capacity_bps;
+    return bottleneck < 0 ? 1 : FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, bottleneck).capacity_bps;
 }
 
 /* By how many fragments a plan is above the tolerated gap. */

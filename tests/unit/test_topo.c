@@ -29,15 +29,15 @@ static void test_resources(void **state)
     for (i = 0; i < 10; i++) {
         mpath_topo_resource_name(topo, i, name, sizeof(name));
         assert_string_equal(name, names[i]);
-        assert_int_equal(mpath_topo_resource(topo, i)->peer, -1);
-        assert_int_equal(mpath_topo_resource_find(topo, mpath_topo_resource(topo, i)->kind,
-                                                  mpath_topo_resource(topo, i)->node,
-                                                  mpath_topo_resource(topo, i)->index),
+        assert_int_equal(mpath_topo_resource(topo, i).peer, -1);
+        assert_int_equal(mpath_topo_resource_find(topo, mpath_topo_resource(topo, i).kind,
+                                                  mpath_topo_resource(topo, i).node,
+                                                  mpath_topo_resource(topo, i).index),
                          i);
     }
-    assert_int_equal(mpath_topo_resource(topo, 0)->capacity_bps, 8000000000ull);
-    assert_int_equal(mpath_topo_resource(topo, 1)->capacity_bps, NIC_BPS);
-    assert_int_equal(mpath_topo_resource(topo, 9)->capacity_bps, 7);
+    assert_int_equal(mpath_topo_resource(topo, 0).capacity_bps, 8000000000ull);
+    assert_int_equal(mpath_topo_resource(topo, 1).capacity_bps, NIC_BPS);
+    assert_int_equal(mpath_topo_resource(topo, 9).capacity_bps, 7);
     assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, 2, 0), -1);
     assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, 1, 2), -1);
     for (size_t k = 0; k < sizeof(of_gpus) / sizeof(of_gpus[0]); k++) {

@@ -5,6 +5,8 @@
 #include "unit/capture.h"
 #include "unit/topo_gpu_support.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void test_mesh(void **state)
@@ -32,8 +34,8 @@ static void test_mesh(void **state)
     topo_check_resources(topo, 1, 6, 1,
                          "node0/nvlink1-0 node0/gpu0/pcie-up node0/nic0/tx node1/nic0/rx node1/gpu0/pcie-down "
                          "node1/nvlink0-2");
-    assert_int_equal(mpath_topo_resource(topo, mpath_topo_nvlink_find(topo, 0, 2, 3))->peer, 3);
-    assert_true(mpath_topo_resource(topo, mpath_topo_nvlink_find(topo, 0, 2, 3))->capacity_bps == 123 * GBPS);
+    assert_int_equal(mpath_topo_resource(topo, mpath_topo_nvlink_find(topo, 0, 2, 3)).peer, 3);
+    assert_true(mpath_topo_resource(topo, mpath_topo_nvlink_find(topo, 0, 2, 3)).capacity_bps == 123 * GBPS);
     assert_int_equal(mpath_topo_nvlink_find(topo, 0, 2, 2), -1);
     assert_false(mpath_topo_rails_match(topo) && mpath_topo_rails_alike(topo));
     assert_true(mpath_topo_is_linked(topo, 0, 2));
@@ -295,16 +297,16 @@ static void check_links(const mpath_topo_t *topo, const cluster_t *c, int node)
     for (int from = 0; from < 4; from++) {
         for (int to = 0; to < 4; to++) {
             int found = mpath_topo_nvlink_find(topo, node, from, to);
-            const mpath_resource_t *link;
+            mpath_resource_t link;
 
             assert_int_equal(found >= 0, c->gpus[node].nvlink_bps[from][to] > 0);
             if (found >= 0) {
                 link = mpath_topo_resource(topo, found);
-                assert_int_equal(link->kind, MPATH_RESOURCE_NVLINK);
-                assert_int_equal(link->node, node);
-                assert_int_equal(link->index, from);
-                assert_int_equal(link->peer, to);
-                assert_true(link->capacity_bps == c->gpus[node].nvlink_bps[from][to]);
+                assert_int_equal(link.kind, MPATH_RESOURCE_NVLINK);
+                assert_int_equal(link.node, node);
+                assert_int_equal(link.index, from);
+                assert_int_equal(link.peer, to);
+                assert_true(link.capacity_bps == c->gpus[node].nvlink_bps[from][to]);
             }
         }
     }
@@ -342,12 +344,68 @@ static void test_shared(void **state)
     }
 }
 
+#define MANY 300
+
+/* As many nodes as this one, the last with other host memory where that is told. */
+static mpath_topo_t *build_many(const cluster_t *c, uint64_t last_bps)
+{
+    mpath_machine_t *machines = calloc(MANY, sizeof(*machines));
+    mpath_node_gpus_t *gpus   = calloc(MANY, sizeof(*gpus));
+    mpath_topo_t *topo;
+
+    assert_true(machines != NULL && gpus != NULL);
+    for (int node = 0; node < MANY; node++) {
+        machines[node] = c->machines[0];
+        gpus[node]     = c->gpus[0];
+        snprintf(machines[node].host, sizeof(machines[node].host), "host%d", node);
+    }
+    machines[MANY - 1].host_memory_bps = last_bps;
+    assert_int_equal(mpath_topo_create_with_gpus(machines, gpus, MANY, NULL, 0, &c->params, &topo), MPATH_OK);
+    free(machines);
+    free(gpus);
+    return topo;
+}
+
+/* Resources of many nodes that are alike, which are kept once, are those of nodes of which one is another one. */
+static void test_many(void **state)
+{
+    cluster_t c;
+    mpath_topo_t *alike, *others;
+    char name[64], other_name[64];
+
+    (void)state;
+    cluster_init_gpus(&c, 1, 4, MPATH_GPU_LINK_MESH, 0);
+    alike  = build_many(&c, c.machines[0].host_memory_bps);
+    others = build_many(&c, 7);
+    assert_int_equal(mpath_topo_num_resources(alike), MANY * (1 + 8 + 8 + 12));
+    assert_int_equal(mpath_topo_num_resources(alike), mpath_topo_num_resources(others));
+    assert_true(mpath_topo_signature(alike) != mpath_topo_signature(others));
+    for (int i = 0; i < mpath_topo_num_resources(alike); i++) {
+        const mpath_resource_t r = mpath_topo_resource(alike, i), other = mpath_topo_resource(others, i);
+        int is_changed = r.kind == MPATH_RESOURCE_HOST_MEMORY && r.node == MANY - 1;
+
+        assert_int_equal(r.node, i / (1 + 8 + 8 + 12));
+        assert_true(r.kind == other.kind && r.node == other.node && r.index == other.index && r.peer == other.peer);
+        assert_int_equal(r.latency_ns, other.latency_ns);
+        assert_true(other.capacity_bps == (is_changed ? 7 : r.capacity_bps));
+        assert_int_equal(r.kind == MPATH_RESOURCE_NVLINK
+                             ? mpath_topo_nvlink_find(alike, (int)r.node, r.index, r.peer)
+                             : mpath_topo_resource_find(alike, (mpath_resource_kind_t)r.kind, (int)r.node, r.index),
+                         i);
+        mpath_topo_resource_name(alike, i, name, sizeof(name));
+        mpath_topo_resource_name(others, i, other_name, sizeof(other_name));
+        assert_string_equal(name, other_name);
+    }
+    mpath_topo_destroy(alike);
+    mpath_topo_destroy(others);
+}
+
 static void check_capacity(const mpath_topo_t *topo, mpath_resource_kind_t kind, uint64_t capacity_bps)
 {
     int resource = mpath_topo_resource_find(topo, kind, 1, 1);
 
     assert_true(resource >= 0);
-    assert_true(mpath_topo_resource(topo, resource)->capacity_bps == capacity_bps);
+    assert_true(mpath_topo_resource(topo, resource).capacity_bps == capacity_bps);
 }
 
 static void test_presets(void **state)
@@ -431,7 +489,7 @@ int main(void)
         cmocka_unit_test(test_mesh),      cmocka_unit_test(test_partial_mesh), cmocka_unit_test(test_switch),
         cmocka_unit_test(test_bridges),   cmocka_unit_test(test_domain),       cmocka_unit_test(test_pcie_and_none),
         cmocka_unit_test(test_random),    cmocka_unit_test(test_shared),       cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_max_paths),
+        cmocka_unit_test(test_max_paths), cmocka_unit_test(test_many),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,7 +164,7 @@ static void test_without(void **state)
 /* Every resource is found by what it says of itself. */
 static void test_resources(void **state)
 {
-    const mpath_resource_t *r;
+    mpath_resource_t r;
     mpath_topo_t *topo;
     cluster_t c;
     int i, kind;
@@ -180,17 +180,17 @@ static void test_resources(void **state)
                                                                                                 : 0));
         for (i = 0; i < mpath_topo_num_resources(topo); i++) {
             r = mpath_topo_resource(topo, i);
-            if (r->kind == MPATH_RESOURCE_NVLINK) {
-                assert_int_equal(mpath_topo_nvlink_find(topo, r->node, r->index, r->peer), i);
-                assert_true(r->capacity_bps == c.gpus[r->node].nvlink_bps[r->index][r->peer]);
+            if (r.kind == MPATH_RESOURCE_NVLINK) {
+                assert_int_equal(mpath_topo_nvlink_find(topo, r.node, r.index, r.peer), i);
+                assert_true(r.capacity_bps == c.gpus[r.node].nvlink_bps[r.index][r.peer]);
             } else {
-                assert_int_equal(mpath_topo_resource_find(topo, r->kind, r->node, r->index), i);
-                assert_int_equal(r->peer, -1);
+                assert_int_equal(mpath_topo_resource_find(topo, r.kind, r.node, r.index), i);
+                assert_int_equal(r.peer, -1);
             }
         }
         assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_UPLINK_TX, 0, 0), -1);
         i = mpath_topo_resource_find(topo, MPATH_RESOURCE_UPLINK_RX, 1, 0);
-        assert_int_equal(mpath_topo_resource(topo, i)->capacity_bps, 77);
+        assert_int_equal(mpath_topo_resource(topo, i).capacity_bps, 77);
         assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_PCIE_UP, 0, 4), -1);
         mpath_topo_destroy(topo);
     }

@@ -10,7 +10,7 @@
 static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int source, int destination)
 {
     int i, r = 0, node_from, node_to;
-    const mpath_resource_t *resource;
+    mpath_resource_t resource;
     uint32_t latency = 0;
     const mpath_hop_t *hop;
 
@@ -27,9 +27,9 @@ static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int s
             assert_int_equal(node_from, node_to);
             assert_int_equal(hop->nic_from, -1);
             resource = mpath_topo_resource(topo, (int)path->resources[r++]);
-            assert_int_equal(resource->kind, MPATH_RESOURCE_HOST_MEMORY);
-            assert_int_equal(resource->node, node_from);
-            latency += resource->latency_ns;
+            assert_int_equal(resource.kind, MPATH_RESOURCE_HOST_MEMORY);
+            assert_int_equal(resource.node, node_from);
+            latency += resource.latency_ns;
             continue;
         }
         assert_int_equal(hop->lane, MPATH_LANE_RAIL);
@@ -42,10 +42,10 @@ static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int s
         }
         assert_int_equal(path->resources[r],
                          mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, node_from, hop->nic_from));
-        latency += mpath_topo_resource(topo, (int)path->resources[r++])->latency_ns;
+        latency += mpath_topo_resource(topo, (int)path->resources[r++]).latency_ns;
         assert_int_equal(path->resources[r],
                          mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_RX, node_to, hop->nic_to));
-        latency += mpath_topo_resource(topo, (int)path->resources[r++])->latency_ns;
+        latency += mpath_topo_resource(topo, (int)path->resources[r++]).latency_ns;
     }
     assert_int_equal(path->num_resources, r);
     assert_int_equal(path->latency_ns, latency);

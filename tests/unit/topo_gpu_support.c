@@ -181,7 +181,7 @@ static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int s
     assert_int_equal(path->num_resources, e.count);
     for (i = 0; i < e.count; i++) {
         assert_int_equal(path->resources[i], e.resources[i]);
-        latency += mpath_topo_resource(topo, e.resources[i])->latency_ns;
+        latency += mpath_topo_resource(topo, e.resources[i]).latency_ns;
     }
     assert_int_equal(path->latency_ns, latency);
 }

@@ -716,28 +716,29 @@ static void take_gpu(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *r
 /* The numbers of the resources, by rank, lane and node. PCIe nodes copy over the links that NICs use too. */
 static void read_resources(mpath_ports_t *ports, const int8_t *slot_of_rail)
 {
-    const mpath_resource_t *resource = mpath_topo_resource(ports->topo, 0);
     mpath_port_t *port;
     int rank, r;
 
-    for (r = 0; r < ports->num_resources; r++, resource++) {
-        ports->capacity[r] = resource->capacity_bps;
-        switch (resource->kind) {
+    for (r = 0; r < ports->num_resources; r++) {
+        const mpath_resource_t resource = mpath_topo_resource(ports->topo, r);
+
+        ports->capacity[r] = resource.capacity_bps;
+        switch (resource.kind) {
         case MPATH_RESOURCE_HOST_MEMORY:
-            ports->nodes[resource->node].memory = (uint32_t)r;
+            ports->nodes[resource.node].memory = (uint32_t)r;
             break;
         case MPATH_RESOURCE_UPLINK_TX:
-            ports->nodes[resource->node].uplink_tx = (uint32_t)r;
+            ports->nodes[resource.node].uplink_tx = (uint32_t)r;
             break;
         case MPATH_RESOURCE_UPLINK_RX:
-            ports->nodes[resource->node].uplink_rx = (uint32_t)r;
+            ports->nodes[resource.node].uplink_rx = (uint32_t)r;
             break;
         case MPATH_RESOURCE_NIC_TX:
         case MPATH_RESOURCE_NIC_RX:
-            take_nic(ports, (uint32_t)r, resource, slot_of_rail);
+            take_nic(ports, (uint32_t)r, &resource, slot_of_rail);
             break;
         default:
-            take_gpu(ports, (uint32_t)r, resource);
+            take_gpu(ports, (uint32_t)r, &resource);
             break;
         }
     }

@@ -218,17 +218,17 @@ static mpath_status_t visit_node(mpath_ports_t *ports, const visitor_t *v, int n
 
 mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_ports_visit_t visit, void *arg)
 {
-    const mpath_resource_t *r = mpath_topo_resource(ports->topo, (int)resource);
-    visitor_t v               = {.resource = resource, .visit = visit, .arg = arg};
-    int is_sender             = r->kind == MPATH_RESOURCE_NIC_TX || r->kind == MPATH_RESOURCE_UPLINK_TX;
-    int is_receiver           = r->kind == MPATH_RESOURCE_NIC_RX || r->kind == MPATH_RESOURCE_UPLINK_RX;
-    mpath_status_t status     = MPATH_OK;
+    const mpath_resource_t r = mpath_topo_resource(ports->topo, (int)resource);
+    visitor_t v              = {.resource = resource, .visit = visit, .arg = arg};
+    int is_sender            = r.kind == MPATH_RESOURCE_NIC_TX || r.kind == MPATH_RESOURCE_UPLINK_TX;
+    int is_receiver          = r.kind == MPATH_RESOURCE_NIC_RX || r.kind == MPATH_RESOURCE_UPLINK_RX;
+    mpath_status_t status    = MPATH_OK;
 
     /* ports and links inside a node carry what it sends and what it receives */
     if (!is_receiver) {
-        status = visit_node(ports, &v, r->node, 0);
+        status = visit_node(ports, &v, r.node, 0);
     }
-    return status == MPATH_OK && !is_sender ? visit_node(ports, &v, r->node, 1) : status;
+    return status == MPATH_OK && !is_sender ? visit_node(ports, &v, r.node, 1) : status;
 }
 
 /* Balances the NICs of a node of GPUs: which bytes could arrive on, or leave by, which of its NICs, and their moves. */

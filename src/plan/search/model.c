@@ -146,7 +146,7 @@ static uint64_t add_capped(uint64_t a, uint64_t b)
 static int needs_nics(const mpath_model_t *model, const mpath_model_pair_t *pair, int from, int to)
 {
     const mpath_model_path_t *path = &model->paths[pair->first_path], *end = path + pair->num_paths;
-    const mpath_resource_t *resource;
+    mpath_resource_t resource;
     int leaves, enters;
     uint32_t i;
 
@@ -157,8 +157,8 @@ static int needs_nics(const mpath_model_t *model, const mpath_model_pair_t *pair
         leaves = enters = 0;
         for (i = 0; i < path->num_resources; i++) {
             resource = mpath_topo_resource(model->topo, (int)model->resources[path->first_resource + i]);
-            leaves |= resource->kind == MPATH_RESOURCE_NIC_TX && resource->node == from;
-            enters |= resource->kind == MPATH_RESOURCE_NIC_RX && resource->node == to;
+            leaves |= resource.kind == MPATH_RESOURCE_NIC_TX && resource.node == from;
+            enters |= resource.kind == MPATH_RESOURCE_NIC_RX && resource.node == to;
         }
         if (!leaves || !enters) {
             return 0;
@@ -173,7 +173,7 @@ static mpath_status_t bound_from_cuts(mpath_model_t *model, const census_t *cens
     int num_nodes   = mpath_topo_num_nodes(model->topo), node, from, to;
     uint64_t *rate  = calloc((size_t)num_nodes * 4, sizeof(*rate));
     uint64_t *bytes = rate + (size_t)num_nodes * 2;
-    const mpath_resource_t *resource;
+    mpath_resource_t resource;
     mpath_ratio_t ratio;
     uint32_t r;
     size_t i;
@@ -186,10 +186,10 @@ static mpath_status_t bound_from_cuts(mpath_model_t *model, const census_t *cens
         ratio.den    = model->capacity[r];
         model->bound = mpath_ratio_max(model->bound, ratio);
         resource     = mpath_topo_resource(model->topo, (int)r);
-        if (census->possible[r] > 0 && resource->kind == MPATH_RESOURCE_NIC_TX) {
-            rate[resource->node * 2] = add_capped(rate[resource->node * 2], resource->capacity_bps);
-        } else if (census->possible[r] > 0 && resource->kind == MPATH_RESOURCE_NIC_RX) {
-            rate[resource->node * 2 + 1] = add_capped(rate[resource->node * 2 + 1], resource->capacity_bps);
+        if (census->possible[r] > 0 && resource.kind == MPATH_RESOURCE_NIC_TX) {
+            rate[resource.node * 2] = add_capped(rate[resource.node * 2], resource.capacity_bps);
+        } else if (census->possible[r] > 0 && resource.kind == MPATH_RESOURCE_NIC_RX) {
+            rate[resource.node * 2 + 1] = add_capped(rate[resource.node * 2 + 1], resource.capacity_bps);
         }
     }
     for (i = 0; i < model->num_pairs; i++) {
@@ -424,7 +424,7 @@ mpath_status_t mpath_model_init(mpath_model_t *model, const mpath_topo_t *topo, 
     model->load = model->capacity + model->num_resources;
     model->base = model->load + model->num_resources;
     for (r = 0; r < model->num_resources; r++) {
-        model->capacity[r] = mpath_topo_resource(topo, (int)r)->capacity_bps;
+        model->capacity[r] = mpath_topo_resource(topo, (int)r).capacity_bps;
     }
     status = add_pairs(model, demand);
     if (status != MPATH_OK) {

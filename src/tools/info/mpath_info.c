@@ -163,7 +163,7 @@ static void show_machine(const mpath_machine_t *machine)
 
 static void show_resources(const mpath_topo_t *topo)
 {
-    const mpath_resource_t *resource;
+    mpath_resource_t resource;
     char name[64];
     int i;
 
@@ -172,8 +172,8 @@ static void show_resources(const mpath_topo_t *topo)
         resource = mpath_topo_resource(topo, i);
         mpath_topo_resource_name(topo, i, name, sizeof(name));
         printf("  %-24s ", name);
-        show_rate(resource->capacity_bps);
-        printf(", %u ns\n", resource->latency_ns);
+        show_rate(resource.capacity_bps);
+        printf(", %u ns\n", resource.latency_ns);
     }
 }
 

@@ -279,7 +279,7 @@ static double z_of(const work_t *work, const uint64_t *loads)
     double z = 0;
 
     for (int r = 0; r < mpath_topo_num_resources(work->topo); r++) {
-        double seconds = (double)loads[r] / (double)mpath_topo_resource(work->topo, r)->capacity_bps;
+        double seconds = (double)loads[r] / (double)mpath_topo_resource(work->topo, r).capacity_bps;
 
         z = seconds > z ? seconds : z;
     }
@@ -294,7 +294,7 @@ static double message_latency_ns(const work_t *work)
     for (int tx = 0; tx < 2; tx++) {
         int r = mpath_topo_resource_find(work->topo, tx ? MPATH_RESOURCE_NIC_TX : MPATH_RESOURCE_NIC_RX, 0, 0);
 
-        ns += r < 0 ? 0 : mpath_topo_resource(work->topo, r)->latency_ns;
+        ns += r < 0 ? 0 : mpath_topo_resource(work->topo, r).latency_ns;
     }
     return (double)ns;
 }

@@ -62,7 +62,7 @@ static double z_with(const mpath_topo_t *topo, const uint64_t *loads, const mpat
         for (int i = 0; i < route->num_resources; i++) {
             load += ((int)route->resources[i] == r) ? bytes : 0;
         }
-        z = fmax(z, (double)load / (double)mpath_topo_resource(topo, r)->capacity_bps);
+        z = fmax(z, (double)load / (double)mpath_topo_resource(topo, r).capacity_bps);
     }
     return z;
 }
@@ -79,7 +79,7 @@ static void appraise(const mpath_topo_t *topo, const mpath_plan_t *plan, double 
             alternative->fullest = r;
             alternative->fill    = fill;
         }
-        alternative->price += exp2(ALPHA * (fill - 1)) / (double)mpath_topo_resource(topo, r)->capacity_bps;
+        alternative->price += exp2(ALPHA * (fill - 1)) / (double)mpath_topo_resource(topo, r).capacity_bps;
     }
 }
 
@@ -167,7 +167,7 @@ int plan_policy_find(const char *name, plan_policy_t *policy_p)
 
 double plan_resource_seconds(const mpath_topo_t *topo, const mpath_plan_t *plan, int resource)
 {
-    return (double)mpath_plan_loads(plan)[resource] / (double)mpath_topo_resource(topo, resource)->capacity_bps;
+    return (double)mpath_plan_loads(plan)[resource] / (double)mpath_topo_resource(topo, resource).capacity_bps;
 }
 
 static double seconds(uint64_t ns)
@@ -257,14 +257,14 @@ static void print_resources(const plan_report_t *report, FILE *out)
 
     fprintf(out, "\n%-24s %14s %16s %12s\n", "resource", "capacity", "load", "% of Z");
     for (int r = 0; r < mpath_topo_num_resources(report->topo); r++) {
-        const mpath_resource_t *resource = mpath_topo_resource(report->topo, r);
-        uint64_t load                    = mpath_plan_loads(report->plan)[r];
+        const mpath_resource_t resource = mpath_topo_resource(report->topo, r);
+        uint64_t load                   = mpath_plan_loads(report->plan)[r];
         char name[64], capacity_text[MPATH_NUMBER_SHOWN], load_text[MPATH_NUMBER_SHOWN];
 
         mpath_topo_resource_name(report->topo, r, name, sizeof(name));
-        fprintf(out, "%-24s %14s %16s %12.2f%s\n", name, shown((double)resource->capacity_bps, "B/s", capacity_text),
+        fprintf(out, "%-24s %14s %16s %12.2f%s\n", name, shown((double)resource.capacity_bps, "B/s", capacity_text),
                 shown((double)load, "B", load_text),
-                z_ns == 0 ? 0 : (double)load * 1e11 / (double)resource->capacity_bps / (double)z_ns,
+                z_ns == 0 ? 0 : (double)load * 1e11 / (double)resource.capacity_bps / (double)z_ns,
                 r == mpath_plan_bottleneck(report->plan) ? " <" : "");
     }
 }
@@ -339,7 +339,7 @@ static json_t *json_resources(const plan_report_t *report)
     for (int r = 0; r < mpath_topo_num_resources(report->topo); r++) {
         mpath_topo_resource_name(report->topo, r, name, sizeof(name));
         json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "name", name, "capacity_Bps",
-                                              (json_int_t)mpath_topo_resource(report->topo, r)->capacity_bps,
+                                              (json_int_t)mpath_topo_resource(report->topo, r).capacity_bps,
                                               "load_bytes", (json_int_t)mpath_plan_loads(report->plan)[r]));
     }
     return list;

@@ -613,9 +613,9 @@ static void add_part(schedule_t *s, int from, int to, int part, uint64_t bytes)
     double share         = block->bytes == 0 ? 0 : (double)bytes / (double)block->bytes;
 
     for (size_t i = block->first[part]; share > 0 && i < block->first[part + 1]; i++) {
-        const mpath_resource_t *resource = mpath_topo_resource(s->topo, (int)s->uses[i].resource);
+        const mpath_resource_t resource = mpath_topo_resource(s->topo, (int)s->uses[i].resource);
 
-        s->step[s->uses[i].resource] += share * (double)s->uses[i].bytes / (double)resource->capacity_bps;
+        s->step[s->uses[i].resource] += share * (double)s->uses[i].bytes / (double)resource.capacity_bps;
     }
 }
 
@@ -889,7 +889,7 @@ mpath_status_t rival_phases_add(rival_phases_t *phases, int node, const uint64_t
 
 static double seconds_of(const schedule_t *s, int resource, uint64_t bytes)
 {
-    return (double)bytes / (double)mpath_topo_resource(s->topo, resource)->capacity_bps;
+    return (double)bytes / (double)mpath_topo_resource(s->topo, resource).capacity_bps;
 }
 
 void rival_phases_seconds(const rival_phases_t *phases, double *sabre_p, double *fast_at_least_p)

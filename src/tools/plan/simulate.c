@@ -168,7 +168,7 @@ static mpath_status_t simulation_init(simulation_t *s, const mpath_topo_t *topo,
         return MPATH_ERR_NO_MEMORY;
     }
     for (int r = 0; r < s->num_resources; r++) {
-        s->usage[r].capacity = (double)mpath_topo_resource(topo, r)->capacity_bps;
+        s->usage[r].capacity = (double)mpath_topo_resource(topo, r).capacity_bps;
     }
     for (size_t i = 0; i < num_flows; i++) {
         mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &path);

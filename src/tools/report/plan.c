@@ -169,7 +169,7 @@ static mpath_status_t show_links(const plan_pages_t *pages)
         fprintf(pages->out, "<tr><td>");
         plan_put_text(pages->out, name);
         fprintf(pages->out, "<td class='n'>%s<td class='w'>",
-                shown((double)mpath_topo_resource(pages->topo, order[i])->capacity_bps, "B/s", text));
+                shown((double)mpath_topo_resource(pages->topo, order[i]).capacity_bps, "B/s", text));
         page_bar(pages->out, longest > 0 ? before / longest : 0, shown(before, "s", text));
         fprintf(pages->out, "<td class='w'>");
         page_bar(pages->out, longest > 0 ? after / longest : 0, shown(after, "s", text));
