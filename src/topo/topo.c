@@ -912,9 +912,11 @@ mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
 /* From so many on resources of nodes that are alike are kept once: below that a look at one is what counts. */
 #define MANY_RESOURCES 1024u
 
-static int nodes_are_alike(const mpath_topo_t *topo)
+/* And up to so many, for the node of one is found by a product of 32 bits (mpath_topo_resource_at()). */
+static int nodes_share_resources(const mpath_topo_t *topo, size_t num_resources)
 {
-    int alike = 1;
+    size_t each = num_resources / (size_t)topo->num_nodes;
+    int alike   = num_resources >= MANY_RESOURCES && each > 1 && num_resources <= UINT32_MAX / each;
 
     for (int node = 1; node < topo->num_nodes && alike; node++) {
         alike = topo->machines[node] == topo->machines[0] &&
@@ -937,9 +939,8 @@ static mpath_status_t allocate_tables(mpath_topo_t *topo)
         topo->num_bounds += 1 + (size_t)topo->machines[node]->num_nics;
         topo->num_gpu_bounds += (kind != NULL) ? 1 + (size_t)kind->described.num_gpus : 0;
     }
-    if (num_resources >= MANY_RESOURCES && nodes_are_alike(topo)) {
-        num_resources /= (size_t)topo
-                             ->num_nodes; /* hundreds at most, of at most 65,536 nodes: products of 32 bits are exact */
+    if (nodes_share_resources(topo, num_resources)) {
+        num_resources /= (size_t)topo->num_nodes;
         topo->node_resources = (uint32_t)num_resources;
         topo->node_inverse   = (uint32_t)(((1ull << 32) + num_resources - 1) / num_resources);
     }

@@ -4,6 +4,7 @@
 #include "unit/capture.h"
 #include "unit/topo_support.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void test_resources(void **state)
@@ -45,6 +46,48 @@ static void test_resources(void **state)
     }
     assert_string_equal(mpath_topo_host(topo, 1), "host1");
     mpath_topo_destroy(topo);
+}
+
+/* Many nodes with so many NICs each: every resource is its own node's. */
+static void check_many(int num_nodes, int num_nics)
+{
+    mpath_machine_t *machines        = calloc((size_t)num_nodes, sizeof(*machines));
+    const mpath_topo_params_t params = {.access = MPATH_REACH_ALL};
+    int each                         = 1 + 2 * num_nics;
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    assert_non_null(machines);
+    cluster_of_nics(&c, 1, 2, MPATH_REACH_ALL, 0);
+    for (int node = 0; node < num_nodes; node++) {
+        machines[node] = c.machines[0];
+        for (int nic = 0; nic < num_nics; nic++) {
+            machines[node].nics[nic]      = c.machines[0].nics[0];
+            machines[node].nics[nic].rail = nic;
+        }
+        machines[node].num_nics = num_nics;
+    }
+    assert_int_equal(mpath_topo_create(machines, num_nodes, NULL, 0, &params, &topo), MPATH_OK);
+    free(machines);
+    assert_int_equal(mpath_topo_num_resources(topo), num_nodes * each);
+    for (int i = 0; i < num_nodes * each; i++) {
+        const mpath_resource_t r = mpath_topo_resource(topo, i);
+
+        assert_int_equal(r.node, i / each);
+        assert_int_equal(r.kind, i % each == 0  ? MPATH_RESOURCE_HOST_MEMORY
+                                 : i % each % 2 ? MPATH_RESOURCE_NIC_TX
+                                                : MPATH_RESOURCE_NIC_RX);
+    }
+    mpath_topo_destroy(topo);
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    check_many(2000, 0);
+    check_many(2000, 1);
+    check_many(500, 8);
+    check_many(3000, 64);
 }
 
 static void test_signature(void **state)
@@ -139,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resources),
+        cmocka_unit_test(test_many),
         cmocka_unit_test(test_signature),
         cmocka_unit_test(test_rejected),
     };
