@@ -96,7 +96,7 @@ bool mca_coll_mpath_help_show(const char *topic, ...)
 }
 
 /* The topics of libmpath take its line. */
-static int help_tell(const char *topic, const char *line)
+static int help_topic_sink(const char *topic, const char *line)
 {
     static const char *const topics[] = {"settings-differ", "no-rail"};
     size_t i;
@@ -111,7 +111,7 @@ static int help_tell(const char *topic, const char *line)
 
 void mca_coll_mpath_help_hook(void)
 {
-    mpath_log_set_topic_sink(help_tell);
+    mpath_log_set_topic_sink(help_topic_sink);
 }
 #endif
 

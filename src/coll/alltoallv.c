@@ -956,7 +956,7 @@ static mpath_status_t coll_find_again(mpath_coll_t *coll, const mpath_call_t *ca
         mpath_team_break(coll->team, status);
         return status;
     }
-    if (coll->parts != NULL && (counted == coll->topo_version || mpath_parts_count_routes(coll->parts))) {
+    if (coll->parts != NULL && (counted == coll->topo_version || !mpath_parts_are_alike(coll->parts))) {
         status = coll_find_part(coll, agreed);
     }
     return status == MPATH_OK && coll->part == NULL ? coll_take_demand(coll, call, agreed) : status;

@@ -276,12 +276,11 @@ mpath_status_t mpath_relay_coll_begin_part(mpath_relay_coll_t *coll, const mpath
         coll->is_left = 1;
         return MPATH_DECLINED;
     }
-    counted  = (counted != NULL) ? counted : mpath_team_gpu_topo(coll->team);
+    counted  = (counted != NULL) ? counted : mpath_team_gpu_topo(coll->team); /* the GPUs were found in this call */
     start_ns = mpath_time_ns();
     status   = (status == MPATH_OK) ? find_parts(coll, topo) : status;
-    if ((status == MPATH_OK) && (coll->parts != NULL) &&
-        ((topo == counted) ||
-         mpath_parts_count_routes(coll->parts))) { /* else the agreement's static routes are others */
+    /* rails have failed or are back since the agreement: it has counted other static routes */
+    if ((status == MPATH_OK) && (coll->parts != NULL) && ((topo == counted) || !mpath_parts_are_alike(coll->parts))) {
         status = mpath_parts_get(coll->parts, coll->team, agreed, part_p, &coll->part_hit);
         start_ns += mpath_parts_waited_ns(coll->parts);
     }

@@ -67,9 +67,9 @@ void mpath_parts_destroy(mpath_parts_t *parts)
     }
 }
 
-int mpath_parts_count_routes(const mpath_parts_t *parts)
+int mpath_parts_are_alike(const mpath_parts_t *parts)
 {
-    return !mpath_pairs_is_alike(parts->pairs);
+    return mpath_pairs_is_alike(parts->pairs);
 }
 
 uint64_t mpath_parts_bound_ns(const mpath_parts_t *parts)
@@ -148,7 +148,7 @@ mpath_status_t mpath_parts_get(mpath_parts_t *parts, mpath_team_t *team, const m
         *plan_p = parts->list[0].plan;
         return MPATH_OK;
     }
-    if (!mpath_pairs_is_alike(parts->pairs)) {
+    if (!mpath_parts_are_alike(parts)) {
         status = parts_price(parts, team, &rows, &part.load);
     }
     if (status == MPATH_OK) {

@@ -31,8 +31,11 @@ mpath_status_t mpath_parts_get(mpath_parts_t *parts, mpath_team_t *team, const m
 /* How long that has waited for what others tell. */
 uint64_t mpath_parts_waited_ns(const mpath_parts_t *parts);
 
-/* Whether static routes are looked at whenever a plan is made; else plans need what the agreement has counted of them. */
-int mpath_parts_count_routes(const mpath_parts_t *parts);
+/*
+ * Whether nodes are alike: plans need what the agreement has counted, on the static routes of this topology. Elsewhere they count
+ * themselves.
+ */
+int mpath_parts_are_alike(const mpath_parts_t *parts);
 
 /* Of the last part: what the NICs of the busiest node take at least. The same on all ranks, as the next. */
 uint64_t mpath_parts_bound_ns(const mpath_parts_t *parts);
