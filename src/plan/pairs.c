@@ -177,8 +177,9 @@ static int find_rails(mpath_pairs_t *pairs, int has_gpus, int *same_rails_p, int
 /* What a spine adds; 0: more than is divided by pairs. */
 static int find_crossings(mpath_pairs_t *pairs, int same_rails, int same_rates)
 {
-    pairs->crosses = pairs->affine || !same_rails;
-    pairs->is_cut  = !same_rails;
+    pairs->crosses        = pairs->affine || !same_rails;
+    pairs->has_same_rails = same_rails;
+    pairs->is_cut         = !same_rails && same_rates;
     for (int node = 0; node < pairs->num_nodes; node++) {
         uint64_t rate_bps = mpath_pairs_node_rate(pairs, node);
 
@@ -186,9 +187,9 @@ static int find_crossings(mpath_pairs_t *pairs, int same_rails, int same_rates)
     }
     if (pairs->crosses) {
         /* a static route and matched ones; or the three parts of a static route, and all others of the line */
-        pairs->flows_per_pair = pairs->is_cut ? 3 + MPATH_SPINE_ARCS * pairs->num_rails : 1 + pairs->num_rails;
+        pairs->flows_per_pair = same_rails ? 1 + pairs->num_rails : 3 + MPATH_SPINE_ARCS * pairs->num_rails;
     }
-    return !pairs->crosses || (pairs->num_rails <= MPATH_SPINE_RAILS && (same_rates || same_rails));
+    return !pairs->crosses || pairs->num_rails <= MPATH_SPINE_RAILS;
 }
 
 /* Whether links between GPUs leave nodes. */

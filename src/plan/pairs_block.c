@@ -25,7 +25,7 @@ static void find_even_parts(int num_rails, uint64_t turn, uint64_t total, uint64
 }
 
 /* The part of `total` bytes that each rail is to have of what one node sends to another. */
-static void find_parts(const mpath_pairs_t *pairs, int from, int to, uint64_t total, uint64_t *part)
+static void find_parts(const mpath_pairs_t *pairs, int from, int to, int is_receiver, uint64_t total, uint64_t *part)
 {
     uint64_t weights[MPATH_MAX_NICS + 1], begin = 0;
     const uint64_t *before = pairs->before_bps;
@@ -35,7 +35,7 @@ static void find_parts(const mpath_pairs_t *pairs, int from, int to, uint64_t to
         return;
     }
     if (!pairs->is_alike) {
-        mpath_prices_split(pairs->prices, from, to, weights);
+        mpath_prices_split(pairs->prices, from, to, is_receiver, weights);
         before = weights;
     }
     for (int rail = 0; rail < pairs->num_rails; rail++) {
@@ -324,11 +324,11 @@ static void block_divide(mpath_placer_t *placer, uint64_t total)
         find_cut_parts(pairs, from, total, block->out);
         find_cut_parts(pairs, to, total, block->in);
     } else {
-        find_parts(pairs, from, to, total, block->out);
+        find_parts(pairs, from, to, 0, total, block->out);
     }
     if (pairs->crosses) {
         if (!pairs->is_cut) {
-            memcpy(block->in, block->out, (size_t)pairs->num_rails * sizeof(*block->in));
+            find_parts(pairs, from, to, 1, total, block->in);
         }
         mpath_spine_divide(block);
     } else {

@@ -16,7 +16,8 @@ static mpath_status_t make_prices(mpath_pairs_t *pairs)
         for (size_t i = 0; i < nodes * rails; i++) {
             rates[i] = mpath_pairs_rate(pairs, (int)(i / rails), (int)(i % rails));
         }
-        status = mpath_prices_create(pairs->num_nodes, pairs->num_rails, rates, &pairs->prices);
+        status = mpath_prices_create(pairs->num_nodes, pairs->num_rails, rates,
+                                     pairs->crosses && !pairs->has_same_rails, &pairs->prices);
     }
     if (status != MPATH_OK) {
         free(pairs->sums);

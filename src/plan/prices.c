@@ -21,7 +21,7 @@
 #define AIM_PPM 4000      /* and what they aim at */
 
 struct mpath_prices {
-    int num_nodes, num_rails, num_groups, num_classes, round, is_quiet;
+    int num_nodes, num_rails, num_groups, num_classes, crosses, round, is_quiet;
     int8_t group_of[MPATH_MAX_NICS];
     uint16_t group_size[MPATH_PRICES_RAILS];
     uint16_t *class_of;                             /* by node */
@@ -121,14 +121,93 @@ static uint64_t weigh(const mpath_prices_t *prices, int from, int to, const uint
     return sum;
 }
 
-/* The same as parts of 2^31. */
-static void share(const mpath_prices_t *prices, int from, int to, const uint16_t *out, const uint16_t *in,
-                  uint64_t *part)
+/* All NICs of a group on a node. */
+static uint64_t rate_of(const mpath_prices_t *prices, int class, int group)
+{
+    return prices->rates[(size_t) class * (size_t)prices->num_groups + (size_t)group] * prices->group_size[group];
+}
+
+static uint64_t rate_of_node(const mpath_prices_t *prices, int class)
+{
+    uint64_t sum = 0;
+
+    for (int g = 0; g < prices->num_groups; g++) {
+        sum += rate_of(prices, class, g);
+    }
+    return sum;
+}
+
+/* Weights as parts of 2^31. */
+static void share_matched(const mpath_prices_t *prices, int from, int to, const uint16_t *out, const uint16_t *in,
+                          uint64_t *part)
 {
     uint64_t sum = weigh(prices, from, to, out, in, part), one = sum > 0 ? (UINT64_C(1) << 63) / sum : 0;
 
     for (int g = 0; g < prices->num_groups; g++) {
         part[g] = part[g] * one >> (63 - SHARE_BITS);
+    }
+}
+
+/* Two nodes as they would fill their NICs by themselves, in parts of 2^31: what each end has on rails that the other one lacks, and more on those that both have. */
+typedef struct ends {
+    uint64_t mine[2][MPATH_PRICES_RAILS];
+    uint64_t more[2][MPATH_PRICES_RAILS];
+    uint64_t alone_sum[2], more_sum[2];
+} ends_t;
+
+/* 1: routes cross between them. */
+static int find_ends(const mpath_prices_t *prices, int from, int to, ends_t *ends)
+{
+    const uint64_t all[2] = {rate_of_node(prices, from), rate_of_node(prices, to)};
+
+    if (!prices->crosses || all[0] == 0 || all[1] == 0) {
+        return 0;
+    }
+    memset(ends, 0, sizeof(*ends));
+    for (int g = 0; g < prices->num_groups; g++) {
+        for (int end = 0; end < 2; end++) {
+            ends->mine[end][g] = (uint64_t)(((mpath_u128_t)rate_of(prices, end ? to : from, g) << SHARE_BITS) /
+                                            all[end]);
+        }
+        for (int end = 0; end < 2; end++) {
+            uint64_t here = ends->mine[end][g], there = ends->mine[!end][g];
+
+            ends->alone_sum[end] += there == 0 ? here : 0;
+            ends->more[end][g] = there > 0 && here > there ? here - there : 0;
+            ends->more_sum[end] += ends->more[end][g];
+        }
+    }
+    return ends->alone_sum[0] + ends->alone_sum[1] > 0;
+}
+
+/*
+ * What a node sends to another one, in parts of 2^31 at one end. What the sender has more of a rail that both have can only go to rails that it lacks, and what
+ * the receiver has more come from those that this lacks: either both have place there, or neither.
+ */
+static void share(const mpath_prices_t *prices, int from, int to, const uint16_t *out, const uint16_t *in, int end,
+                  uint64_t *part)
+{
+    ends_t ends;
+    uint64_t crossing, matched;
+
+    if (!find_ends(prices, from, to, &ends)) {
+        share_matched(prices, from, to, out, in, part);
+        return;
+    }
+    if (ends.more_sum[0] <= ends.alone_sum[1] + prices->num_groups) {
+        memcpy(part, ends.mine[end], sizeof(ends.mine[end]));
+        return;
+    }
+    crossing = ends.alone_sum[0] + ends.alone_sum[1];
+    matched  = crossing < 1u << SHARE_BITS ? (1u << SHARE_BITS) - crossing : 0;
+    share_matched(prices, from, to, out, in, part);
+    for (int g = 0; g < prices->num_groups; g++) {
+        part[g] = part[g] * matched >> SHARE_BITS;
+        if (ends.mine[!end][g] == 0) {
+            part[g] = ends.mine[end][g];
+        } else if (ends.more_sum[end] > 0) {
+            part[g] += ends.alone_sum[!end] * ends.more[end][g] / ends.more_sum[end];
+        }
     }
 }
 
@@ -147,16 +226,6 @@ static mpath_ratio_t busiest(const mpath_prices_t *prices, int class, const uint
     return most;
 }
 
-static uint64_t rate_of_node(const mpath_prices_t *prices, int class)
-{
-    uint64_t sum = 0;
-
-    for (int g = 0; g < prices->num_groups; g++) {
-        sum += prices->rates[(size_t) class * (size_t)prices->num_groups + (size_t)g] * prices->group_size[g];
-    }
-    return sum;
-}
-
 /* A round of the usual factors: a node of each class sends 2^20 bytes to all others. */
 static void usual_round(mpath_prices_t *prices, const uint16_t *ones, uint16_t *next)
 {
@@ -169,7 +238,7 @@ static void usual_round(mpath_prices_t *prices, const uint16_t *ones, uint16_t *
         for (int other = 0; other < prices->num_classes; other++) {
             uint64_t bytes = (prices->class_count[other] - (other == class)) << 20;
 
-            share(prices, class, other, ones, ones, part);
+            share(prices, class, other, ones, ones, 0, part);
             for (size_t g = 0; g < groups; g++) {
                 load[g] += (uint64_t)((mpath_u128_t)bytes * part[g] >> SHARE_BITS);
             }
@@ -211,7 +280,8 @@ static void find_usual(mpath_prices_t *prices, uint16_t *next)
     }
 }
 
-mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t *rates_bps, mpath_prices_t **prices_p)
+mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t *rates_bps, int crosses,
+                                   mpath_prices_t **prices_p)
 {
     size_t nodes           = (size_t)num_nodes, cells;
     mpath_prices_t *prices = calloc(1, sizeof(*prices));
@@ -223,6 +293,7 @@ mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t 
     }
     prices->num_nodes = num_nodes;
     prices->num_rails = num_rails;
+    prices->crosses   = crosses;
     prices->class_of  = malloc(nodes * sizeof(*prices->class_of));
     if (prices->class_of == NULL) {
         goto err_no_memory;
@@ -329,6 +400,7 @@ static mpath_ratio_t bound_of(const mpath_prices_t *prices, int node, const uint
     const uint64_t *my = prices->rates + (size_t)mine * groups;
     mpath_ratio_t most = {0, rate_of_node(prices, mine) > 0 ? rate_of_node(prices, mine) : 1};
     uint64_t *sum = prices->class_sum, *largest = prices->class_most, *count = prices->class_count;
+    ends_t ends;
 
     memset(sum, 0, 3 * classes * sizeof(*sum));
     for (int other = 0; other < prices->num_nodes; other++) {
@@ -351,7 +423,7 @@ static mpath_ratio_t bound_of(const mpath_prices_t *prices, int node, const uint
             one += (my[g] < theirs[g] ? my[g] : theirs[g]) * prices->group_size[g];
             all += (together < my[g] ? (uint64_t)together : my[g]) * prices->group_size[g];
         }
-        if (one > 0) {
+        if (one > 0 && !find_ends(prices, mine, (int)class, &ends)) {
             most = mpath_ratio_max(most, (mpath_ratio_t){sum[class], all});
             most = mpath_ratio_max(most, (mpath_ratio_t){largest[class], one});
         }
@@ -374,7 +446,7 @@ static void load_of(const mpath_prices_t *prices, int node, int in, const uint64
             continue;
         }
         share(prices, in ? prices->class_of[other] : mine, in ? mine : prices->class_of[other], in ? theirs : price,
-              in ? price : theirs, part);
+              in ? price : theirs, in, part);
         for (int g = 0; g < prices->num_groups; g++) {
             load[g] += (uint64_t)((mpath_u128_t)bytes[other] * part[g] >> SHARE_BITS);
         }
@@ -490,12 +562,16 @@ const mpath_prices_terms_t *mpath_prices_found(const mpath_prices_t *prices)
     return &prices->found;
 }
 
-void mpath_prices_split(const mpath_prices_t *prices, int from, int to, uint64_t *before)
+void mpath_prices_split(const mpath_prices_t *prices, int from, int to, int is_receiver, uint64_t *before)
 {
+    const uint16_t *out = price_of(prices, prices->best, from, 0), *in = price_of(prices, prices->best, to, 1);
     uint64_t weight[MPATH_PRICES_RAILS];
 
-    (void)weigh(prices, prices->class_of[from], prices->class_of[to], price_of(prices, prices->best, from, 0),
-                price_of(prices, prices->best, to, 1), weight);
+    if (prices->crosses) {
+        share(prices, prices->class_of[from], prices->class_of[to], out, in, is_receiver, weight);
+    } else {
+        (void)weigh(prices, prices->class_of[from], prices->class_of[to], out, in, weight);
+    }
     before[0] = 0;
     for (int rail = 0; rail < prices->num_rails; rail++) {
         int group = prices->group_of[rail];

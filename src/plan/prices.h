@@ -11,6 +11,9 @@
  * bound while those of the others stay as they are; the few nodes that need some tell all others, and look again. The division is the one of
  * maximum entropy among those within the bound, which such factors always reach.
  *
+ * On a spine bytes may cross from a rail that the receiver lacks, and to one that the sender lacks. These carry as large a part as their rates are
+ * of their node's. Where that is enough for all other NICs at both ends to do so, they do, whatever the prices, which else divide what does not cross.
+ *
  * Bounds are cuts at single nodes and between one and those that lack the same rails, each of which its node proves alone.
  *
  * The same integers everywhere. One thread at a time.
@@ -28,8 +31,9 @@
 
 typedef struct mpath_prices mpath_prices_t;
 
-/* By node and rail: rates_bps[node * num_rails + rail], 0: it is not there. MPATH_ERR_NO_MEMORY. */
-mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t *rates_bps, mpath_prices_t **prices_p);
+/* By node and rail: rates_bps[node * num_rails + rail], 0: it is not there. crosses: as on a spine. MPATH_ERR_NO_MEMORY. */
+mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t *rates_bps, int crosses,
+                                   mpath_prices_t **prices_p);
 void mpath_prices_destroy(mpath_prices_t *prices);
 
 /*
@@ -69,7 +73,10 @@ int mpath_prices_hear(mpath_prices_t *prices, const mpath_prices_terms_t *most, 
 
 /* What was found: split_ns is that of the division. */
 const mpath_prices_terms_t *mpath_prices_found(const mpath_prices_t *prices);
-/* before[rail]: the weight of all rails before that one in what `from` sends to `to`; before[num_rails] of all. */
-void mpath_prices_split(const mpath_prices_t *prices, int from, int to, uint64_t *before);
+/*
+ * before[rail]: the weight of all rails before that one in what `from` sends to `to`; before[num_rails] of all. At which end is seen where routes
+ * cross only.
+ */
+void mpath_prices_split(const mpath_prices_t *prices, int from, int to, int is_receiver, uint64_t *before);
 
 #endif

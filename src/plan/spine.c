@@ -34,11 +34,27 @@ static void keep(mpath_block_cell_t *cell, uint64_t *left_out, uint64_t *left_in
     *left_in -= bytes;
 }
 
-/* As many bytes as fit: rails to themselves first, which leave as much to send as to receive. */
+/* What rails that only the sender has need not bring to rails that both have. */
+static uint64_t to_spare(const mpath_block_t *block, const left_t *left)
+{
+    uint64_t bytes = 0, needed = 0;
+
+    for (int rail = 0; rail < block->num_rails; rail++) {
+        bytes += are_both(block, rail) ? 0 : left->more_out[rail];
+        needed += are_both(block, rail) ? left->more_in[rail] : 0;
+    }
+    return bytes > needed ? bytes - needed : 0;
+}
+
+/*
+ * As many bytes as fit: rails to themselves first, which leave as much to send as to receive. Between rails that only one node has no more than
+ * others do not need there.
+ */
 static void keep_static(mpath_block_t *block, left_t *left)
 {
     const mpath_nic_set_t both = block->from & block->to;
     const int num_rails        = block->num_rails;
+    uint64_t spare;
 
     for (int rail = 0; rail < num_rails; rail++) {
         uint64_t part = are_both(block, rail) ? smaller(block->out[rail], block->in[rail]) : 0;
@@ -48,6 +64,7 @@ static void keep_static(mpath_block_t *block, left_t *left)
         left->more_in[rail]              = block->in[rail] - part;
         keep(&block->cells[rail * (num_rails + 1)], &left->out[rail], &left->in[rail]);
     }
+    spare = to_spare(block, left);
     for (int step = 1; step < num_rails; step++) {
         mpath_block_cell_t *row = block->cells;
         int in                  = step;
@@ -55,6 +72,12 @@ static void keep_static(mpath_block_t *block, left_t *left)
         for (int out = 0; out < num_rails; out++, row += num_rails) {
             if ((both >> out & both >> in & 1) != 0) {
                 keep(&row[in], &left->out[out], &left->in[in]);
+            } else if ((both >> out & 1) == 0 && (both >> in & 1) == 0) {
+                uint64_t may = smaller(left->more_out[out], spare);
+
+                keep(&row[in], &may, &left->more_in[in]);
+                left->more_out[out] -= row[in].keep;
+                spare -= row[in].keep;
             } else {
                 keep(&row[in], &left->more_out[out], &left->more_in[in]);
             }

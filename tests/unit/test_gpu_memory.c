@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finding the driver, devices, contexts, memory kinds, and what can be exported. */
 #include "capture.h"
+#include "child.h"
 #include "gpu_kinds.h"
 #include "device/ipc_export.h"
 #include "device/gpu_private.h"
+#include "util/time.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -51,6 +55,71 @@ static void test_memory_of_the_program(void **state)
     assert_false(mpath_memory_is_programs(NULL, 1));
     munmap(mapped, MIB);
     free(heap);
+}
+
+#define LOOKERS 2
+#define LOOKER_CHILDREN 100 /* the second thread comes later each time, by 1 us */
+
+static atomic_int num_ready;
+
+typedef struct looker {
+    uint64_t late_ns;
+    int found;
+} looker_t;
+
+static void *look(void *argument)
+{
+    looker_t *looker = argument;
+    uint64_t start_ns;
+
+    atomic_fetch_add(&num_ready, 1);
+    while (atomic_load(&num_ready) < LOOKERS) { /* who sleeps comes too late */
+    }
+    start_ns = mpath_time_ns();
+    while (mpath_time_ns() - start_ns < looker->late_ns) {
+    }
+    looker->found = mpath_gpu_available();
+    return NULL;
+}
+
+/* Each of several threads, of which none has looked before, finds the driver: also one that comes while another one looks. */
+static int lookers_run(uint64_t late_ns)
+{
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_GLOBAL);
+    looker_t lookers[LOOKERS];
+    pthread_t threads[LOOKERS];
+    int missed = 0;
+    mpath_cu_result_t (*init)(unsigned);
+
+    assert_non_null(library);
+    *(void **)&init = dlsym(library, "cuInit");
+    assert_int_equal(init(0), MPATH_CU_SUCCESS);
+    for (int i = 0; i < LOOKERS; i++) {
+        lookers[i].late_ns = (uint64_t)i * late_ns;
+        assert_int_equal(pthread_create(&threads[i], NULL, look, &lookers[i]), 0);
+    }
+    for (int i = 0; i < LOOKERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        missed += !lookers[i].found;
+    }
+    return missed;
+}
+
+static void test_threads_find_the_driver_together(void **state)
+{
+    int failed = 0, status;
+
+    (void)state;
+    for (int i = 0; i < LOOKER_CHILDREN && is_fake(); i++) {
+        pid_t child = child_fork();
+
+        if (child == 0) {
+            _exit(lookers_run((uint64_t)i * 1000));
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        failed += child_failed(i, status);
+    }
+    assert_int_equal(failed, 0);
 }
 
 /* The tests run in this order: at first the process has no driver. */
@@ -466,6 +535,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_of_the_program),
+        cmocka_unit_test(test_threads_find_the_driver_together),
         cmocka_unit_test(test_driver_is_found_when_the_application_starts_it),
         cmocka_unit_test(test_devices_are_described),
         cmocka_unit_test(test_kinds),

@@ -21,7 +21,8 @@ typedef enum driver_state {
 static struct {
     atomic_int state; /* driver_state_t; READY and UNUSABLE are final */
     pthread_mutex_t lock;
-    atomic_ullong objects_seen; /* objects loaded into the process when the library was last looked for, plus 1 */
+    atomic_ullong
+        objects_seen; /* objects loaded into the process when the library was last looked for in vain, plus 1 */
     mpath_cu_t cu;
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -32,17 +33,13 @@ static int driver_count_objects(struct dl_phdr_info *info, size_t size, void *ar
     return 1; /* every object tells the same number */
 }
 
-/* Whether objects have been loaded since the last look, which costs more. */
-static int driver_worth_looking(void)
+/* Loaded into the process so far. Counted before a look, which costs more: that finds these at least. */
+static unsigned long long driver_objects(void)
 {
     unsigned long long objects = 0;
 
     dl_iterate_phdr(driver_count_objects, &objects);
-    if (atomic_load_explicit(&driver.objects_seen, memory_order_relaxed) == objects + 1) {
-        return 0; /* every call comes here, so nothing is written */
-    }
-    atomic_store_explicit(&driver.objects_seen, objects + 1, memory_order_relaxed);
-    return 1;
+    return objects;
 }
 
 #define DRIVER_RESOLVE(_member, _symbol, _parameters)                                                                  \
@@ -91,16 +88,31 @@ static driver_state_t driver_advance(int flags)
 
 const mpath_cu_t *mpath_gpu_driver(void)
 {
-    driver_state_t state = (driver_state_t)atomic_load_explicit(&driver.state, memory_order_acquire);
+    driver_state_t state       = (driver_state_t)atomic_load_explicit(&driver.state, memory_order_acquire);
+    unsigned long long objects = 0;
 
+    if (state == DRIVER_ABSENT) {
+        objects = driver_objects();
+        /* every call comes here, so nothing is written; a look of another thread that has just ended may have found it */
+        if (atomic_load_explicit(&driver.objects_seen, memory_order_acquire) == objects + 1) {
+            state = (driver_state_t)atomic_load_explicit(&driver.state, memory_order_acquire);
+            if (state == DRIVER_ABSENT) {
+                return NULL;
+            }
+        }
+    }
     if (state == DRIVER_READY) {
         return &driver.cu;
     }
-    if ((state == DRIVER_UNUSABLE) || ((state == DRIVER_ABSENT) && !driver_worth_looking())) {
+    if (state == DRIVER_UNUSABLE) {
         return NULL;
     }
+    /* A thread that comes while another one looks waits for it: what it has in its hands may be memory of a GPU. */
     pthread_mutex_lock(&driver.lock);
     state = driver_advance(RTLD_NOLOAD);
+    if (objects > 0) {
+        atomic_store_explicit(&driver.objects_seen, objects + 1, memory_order_release);
+    }
     pthread_mutex_unlock(&driver.lock);
     return (state == DRIVER_READY) ? &driver.cu : NULL;
 }
