@@ -32,8 +32,7 @@ typedef struct mpath_pairs mpath_pairs_t;
 /*
  * MPATH_DECLINED where there is no such plan: two nodes have no rail in common; a pair's paths are limited; with GPUs, some rank has none, one with
  * more NICs than one beside it, or one that does not reach all rails of its node, or NVLink joins nodes; ranks are too many for flows
- * to have numbers of 32 bits: 16384 with 16 rails; or routes go from one rail to another, and some nodes lack rails that have several rates on
- * others, or rails are more than 16. `topo` outlives it.
+ * to have numbers of 32 bits: 16384 with 16 rails; or routes go from one rail to another, and rails are more than 16. `topo` outlives it.
  */
 mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p);
 void mpath_pairs_destroy(mpath_pairs_t *pairs);
