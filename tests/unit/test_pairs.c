@@ -568,8 +568,8 @@ static int spine_kind(const plan_case_t *c)
 
 static void as_good_as_the_whole(void **state)
 {
-    /* On a spine; 17 to 27 if nothing stayed on static routes that cross rails which both nodes have. */
-    static const double relayed_percent[] = {15, 15, 15, 16};
+    /* On a spine; 27, 14, 7 and 25 if nothing stayed on static routes that cross rails which both nodes have. */
+    static const double relayed_percent[] = {15, 12, 5, 16};
     quality_t quality = {0}, unlike = {0}, spine[4] = {{0}};
     plan_case_t c;
 
