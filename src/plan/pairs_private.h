@@ -16,10 +16,10 @@ struct mpath_pairs {
     const mpath_topo_t *topo;
     int num_ranks, num_nodes, num_rails;
     int affine;
-    int in_order; /* ranks lie by node in the order of these */
-    int is_alike; /* all nodes have all rails, with the same rates */
-    int is_even;  /* and so have all rails */
-    int crosses;  /* routes may go from one rail to another, over a spine: plan/spine.h */
+    int in_order;       /* ranks lie by node in the order of these */
+    int is_alike;       /* all nodes have all rails, with the same rates */
+    int is_even;        /* and so have all rails */
+    int crosses;        /* routes may go from one rail to another, over a spine: plan/spine.h */
     int has_same_rails; /* all nodes have all rails, with whatever rates */
     int is_cut; /* on a spine, and nodes have different rails, but each has one rate wherever it is: all reach their cuts */
     int flows_per_pair; /* at most */
@@ -42,12 +42,16 @@ static inline int mpath_pairs_node(const mpath_pairs_t *pairs, int rank)
     return mpath_topo_place(pairs->topo, rank)->node;
 }
 
+/* The NIC of a rail, which the node has. */
+int mpath_pairs_nic(const mpath_pairs_t *pairs, int node, int rail);
 /* Of a node's NIC on a rail; 0: it has none. */
 uint64_t mpath_pairs_rate(const mpath_pairs_t *pairs, int node, int rail);
 /* All NICs of a node. */
 uint64_t mpath_pairs_node_rate(const mpath_pairs_t *pairs, int node);
 /* The static route between two ranks of these nodes where some cross: see topo/topo.h. */
 mpath_arc_t mpath_pairs_static_arc(const mpath_pairs_t *pairs, int from, int to, int source, int destination);
+/* At most: nobody says on which rail the NIC is that has most. */
+mpath_ratio_t mpath_pairs_static(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load);
 mpath_ratio_t mpath_pairs_bound(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load);
 
 /* Bytes of pairs, in rows of as many as there are ranks. */
