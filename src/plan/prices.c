@@ -27,6 +27,7 @@ struct mpath_prices {
     uint16_t *class_of;                             /* by node */
     uint64_t *rates;                                /* [class * num_groups + group], of one rail */
     uint32_t *scaled;                               /* the same by the largest one */
+    uint32_t *own;                                  /* where routes cross: of all NICs of a node, in parts of 2^31 */
     uint16_t *usual;                                /* [class * num_groups + group] */
     uint16_t *now, *best;                           /* [(node * 2 + in) * num_groups + group] */
     uint64_t *class_sum, *class_most, *class_count; /* scratch, by class */
@@ -148,33 +149,35 @@ static void share_matched(const mpath_prices_t *prices, int from, int to, const 
     }
 }
 
-/* Two nodes as they would fill their NICs by themselves, in parts of 2^31: what each end has on rails that the other one lacks, and more on those that both have. */
+/*
+ * Two nodes as they would fill their NICs by themselves, in parts of 2^31: what each end has in all on rails that the other one lacks, and how much more than
+ * the other one on those that both have.
+ */
 typedef struct ends {
-    uint64_t mine[2][MPATH_PRICES_RAILS];
-    uint64_t more[2][MPATH_PRICES_RAILS];
+    const uint32_t *own[2];
     uint64_t alone_sum[2], more_sum[2];
 } ends_t;
+
+static uint64_t more_of(const ends_t *ends, int end, int group)
+{
+    uint32_t here = ends->own[end][group], there = ends->own[!end][group];
+
+    return there > 0 && here > there ? here - there : 0;
+}
 
 /* 1: routes cross between them. */
 static int find_ends(const mpath_prices_t *prices, int from, int to, ends_t *ends)
 {
-    const uint64_t all[2] = {rate_of_node(prices, from), rate_of_node(prices, to)};
+    size_t groups = (size_t)prices->num_groups;
 
-    if (!prices->crosses || all[0] == 0 || all[1] == 0) {
+    if (!prices->crosses) {
         return 0;
     }
-    memset(ends, 0, sizeof(*ends));
+    *ends = (ends_t){.own = {prices->own + (size_t)from * groups, prices->own + (size_t)to * groups}};
     for (int g = 0; g < prices->num_groups; g++) {
         for (int end = 0; end < 2; end++) {
-            ends->mine[end][g] = (uint64_t)(((mpath_u128_t)rate_of(prices, end ? to : from, g) << SHARE_BITS) /
-                                            all[end]);
-        }
-        for (int end = 0; end < 2; end++) {
-            uint64_t here = ends->mine[end][g], there = ends->mine[!end][g];
-
-            ends->alone_sum[end] += there == 0 ? here : 0;
-            ends->more[end][g] = there > 0 && here > there ? here - there : 0;
-            ends->more_sum[end] += ends->more[end][g];
+            ends->alone_sum[end] += ends->own[!end][g] == 0 ? ends->own[end][g] : 0;
+            ends->more_sum[end] += more_of(ends, end, g);
         }
     }
     return ends->alone_sum[0] + ends->alone_sum[1] > 0;
@@ -194,8 +197,10 @@ static void share(const mpath_prices_t *prices, int from, int to, const uint16_t
         share_matched(prices, from, to, out, in, part);
         return;
     }
-    if (ends.more_sum[0] <= ends.alone_sum[1] + prices->num_groups) {
-        memcpy(part, ends.mine[end], sizeof(ends.mine[end]));
+    if (ends.more_sum[0] <= ends.alone_sum[1] + (uint64_t)prices->num_groups) { /* as near as integers are */
+        for (int g = 0; g < prices->num_groups; g++) {
+            part[g] = ends.own[end][g];
+        }
         return;
     }
     crossing = ends.alone_sum[0] + ends.alone_sum[1];
@@ -203,10 +208,10 @@ static void share(const mpath_prices_t *prices, int from, int to, const uint16_t
     share_matched(prices, from, to, out, in, part);
     for (int g = 0; g < prices->num_groups; g++) {
         part[g] = part[g] * matched >> SHARE_BITS;
-        if (ends.mine[!end][g] == 0) {
-            part[g] = ends.mine[end][g];
+        if (ends.own[!end][g] == 0) {
+            part[g] = ends.own[end][g];
         } else if (ends.more_sum[end] > 0) {
-            part[g] += ends.alone_sum[!end] * ends.more[end][g] / ends.more_sum[end];
+            part[g] += ends.alone_sum[!end] * more_of(&ends, end, g) / ends.more_sum[end];
         }
     }
 }
@@ -307,12 +312,13 @@ mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t 
     cells             = (size_t)prices->num_classes * (size_t)prices->num_groups;
     prices->rates     = malloc(cells * sizeof(*prices->rates));
     prices->scaled    = malloc(cells * sizeof(*prices->scaled));
+    prices->own       = malloc(cells * sizeof(*prices->own));
     prices->usual     = malloc(cells * sizeof(*prices->usual));
     prices->now       = malloc(2 * nodes * (size_t)prices->num_groups * sizeof(*prices->now));
     prices->best      = malloc(2 * nodes * (size_t)prices->num_groups * sizeof(*prices->best));
     prices->class_sum = calloc(3 * (size_t)prices->num_classes, sizeof(*prices->class_sum));
-    if (prices->rates == NULL || prices->scaled == NULL || prices->usual == NULL || prices->now == NULL ||
-        prices->best == NULL || prices->class_sum == NULL) {
+    if (prices->rates == NULL || prices->scaled == NULL || prices->own == NULL || prices->usual == NULL ||
+        prices->now == NULL || prices->best == NULL || prices->class_sum == NULL) {
         goto err_no_memory;
     }
     prices->class_most  = prices->class_sum + prices->num_classes;
@@ -325,6 +331,15 @@ mpath_status_t mpath_prices_create(int num_nodes, int num_rails, const uint64_t 
     }
     for (size_t i = 0; i < cells; i++) {
         prices->scaled[i] = (uint32_t)((((mpath_u128_t)prices->rates[i] << RATE_BITS) + largest - 1) / largest);
+    }
+    for (size_t i = 0; i < cells; i++) {
+        int class = (int)(i / (size_t)prices->num_groups), group = (int)(i % (size_t)prices->num_groups);
+        uint64_t all = rate_of_node(prices, class);
+
+        /* what is there has a part */
+        prices->own[i] = all > 0
+                             ? (uint32_t)((((mpath_u128_t)rate_of(prices, class, group) << SHARE_BITS) + all - 1) / all)
+                             : 0;
     }
     for (int node = 0; node < num_nodes; node++) {
         prices->class_count[prices->class_of[node]]++;
@@ -347,6 +362,7 @@ void mpath_prices_destroy(mpath_prices_t *prices)
         free(prices->best);
         free(prices->now);
         free(prices->usual);
+        free(prices->own);
         free(prices->scaled);
         free(prices->rates);
         free(prices->class_of);

@@ -21,8 +21,7 @@ typedef enum driver_state {
 static struct {
     atomic_int state; /* driver_state_t; READY and UNUSABLE are final */
     pthread_mutex_t lock;
-    atomic_ullong
-        objects_seen; /* objects loaded into the process when the library was last looked for in vain, plus 1 */
+    atomic_ullong objects_seen; /* loaded into the process when the library was last looked for, plus 1 */
     mpath_cu_t cu;
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
