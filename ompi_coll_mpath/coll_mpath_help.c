@@ -13,6 +13,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,18 +62,20 @@ static bool file_is_there(void)
 /* Notes the topic; false when it was noted before. */
 static bool is_new(const char *topic)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const char *shown[HELP_TOPICS_MAX];
+    bool found = false;
     int i;
 
-    for (i = 0; (HELP_TOPICS_MAX > i) && (NULL != shown[i]); i++) {
-        if (0 == strcmp(shown[i], topic)) {
-            return false;
-        }
+    pthread_mutex_lock(&lock);
+    for (i = 0; (HELP_TOPICS_MAX > i) && (NULL != shown[i]) && !found; i++) {
+        found = (0 == strcmp(shown[i], topic));
     }
-    if (HELP_TOPICS_MAX > i) {
+    if (!found && (HELP_TOPICS_MAX > i)) {
         shown[i] = topic;
     }
-    return true;
+    pthread_mutex_unlock(&lock);
+    return !found;
 }
 
 bool mca_coll_mpath_help_show(const char *topic, ...)

@@ -146,9 +146,13 @@ static int has_looked(uint64_t machine)
 
 void mpath_history_look(const char *path, uint64_t machine)
 {
+    static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+
+    pthread_mutex_lock(&looking); /* a thread that comes meanwhile is to know what the file says */
     if (!has_looked(machine) && !mpath_file_is_special(path)) {
         (void)mpath_history_read(path, take_line, &machine); /* that it cannot be read is said when something is kept */
     }
+    pthread_mutex_unlock(&looking);
 }
 
 /* -- what all ranks know -- */
