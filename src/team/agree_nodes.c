@@ -773,10 +773,10 @@ mpath_status_t mpath_agree_flush(mpath_team_t *team, int needed, mpath_agree_wai
 {
     mpath_channels_t *channels = team->channels;
 
-    while (needed && channels->num_sending > 0) {
+    while (channels != NULL && channels->num_sending > 0) {
         mpath_channel_t *channel = &channels->list[channels->sending[channels->num_sending - 1]];
 
-        while (channel->send.handle != NULL &&
+        while (needed && channel->send.handle != NULL &&
                team->oob.test(team->oob.context, &channel->send, NULL) == MPATH_INPROGRESS) {
             mpath_status_t status = mpath_agree_idle(team, channel->peer, wait);
 

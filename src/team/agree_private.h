@@ -282,7 +282,10 @@ mpath_status_t mpath_agree_nodes_await_data(mpath_team_t *team, const mpath_call
                                             const mpath_agree_limits_t *limits, mpath_agree_wait_t *wait);
 /* A message of that call has come whose node has a mark. */
 int mpath_agree_nodes_marked(const mpath_team_t *team, uint32_t call);
-/* The control plane lets go of this call's messages. `needed`: others wait for all of them, so that they end soon. */
+/*
+ * The control plane lets go of this call's messages. `needed`: others wait for all of them, so that they end soon. Else nobody may take them, as small
+ * data of a call that is left to the previous function, and no later call waits for them: one behind another has no place before that is taken.
+ */
 mpath_status_t mpath_agree_flush(mpath_team_t *team, int needed, mpath_agree_wait_t *wait);
 
 /*
