@@ -1010,6 +1010,9 @@ static mpath_status_t agree_await_data(mpath_team_t *team, const mpath_call_t *c
     if (delivers && status == MPATH_OK) {
         status = mpath_agree_own_await(team, limits, wait);
     }
+    if (!delivers && limits->leader_bytes != limits->remote_bytes) {
+        mpath_agree_own_drop(team);
+    }
     if (status == MPATH_OK && (team->local_rank == 0 || wait->uses_own)) {
         status = mpath_agree_flush(team, delivers, wait);
     }

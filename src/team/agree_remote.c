@@ -311,6 +311,23 @@ static int own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits)
     return received;
 }
 
+/* What has come of this call, which is left to the previous function, and of those before it: it would stay in the channel, and others behind it. */
+void mpath_agree_own_drop(mpath_team_t *team)
+{
+    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
+        mpath_channel_t *channel = &team->channels->list[i];
+        mpath_message_t message;
+
+        if (!channel->brings_own || mpath_channel_test(team, channel) < 0 || channel->state != MPATH_CHANNEL_ARRIVED) {
+            continue;
+        }
+        memcpy(&message, channel->in, sizeof(message));
+        if ((int32_t)(message.call - team->call) <= 0) {
+            (void)mpath_channel_post(team, channel); /* as in own_receive() */
+        }
+    }
+}
+
 /* What I take must come in, whether I have use for it or not: the channel is for one message per call. */
 static int own_concerns_me(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source)
 {
