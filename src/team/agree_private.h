@@ -300,7 +300,7 @@ int mpath_agree_sends_own(const mpath_team_t *team, const mpath_call_t *call, co
 size_t mpath_agree_own_max_bytes(const mpath_team_t *team, int destinations);
 mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                     mpath_agree_wait_t *wait);
-/* The call is left: nobody takes the own data of ranks that has come. */
+/* The call is left, or has device memory: nobody takes the own data of ranks that has come. */
 void mpath_agree_own_drop(mpath_team_t *team);
 /* What is sent is what is expected: waits for the messages that this rank takes, and for those with data for it. */
 mpath_status_t mpath_agree_own_await(mpath_team_t *team, const mpath_agree_limits_t *limits, mpath_agree_wait_t *wait);
