@@ -327,7 +327,9 @@ static void block_divide(mpath_placer_t *placer, uint64_t total)
         find_parts(pairs, from, to, 0, total, block->out);
     }
     if (pairs->crosses) {
-        if (!pairs->is_cut) {
+        if (pairs->has_same_rails) { /* the same at both ends */
+            memcpy(block->in, block->out, (size_t)pairs->num_rails * sizeof(*block->in));
+        } else if (!pairs->is_cut) {
             find_parts(pairs, from, to, 1, total, block->in);
         }
         mpath_spine_divide(block);

@@ -1010,9 +1010,6 @@ static mpath_status_t agree_await_data(mpath_team_t *team, const mpath_call_t *c
     if (delivers && status == MPATH_OK) {
         status = mpath_agree_own_await(team, limits, wait);
     }
-    if (!delivers && limits->leader_bytes != limits->remote_bytes) {
-        mpath_agree_own_drop(team);
-    }
     if (status == MPATH_OK && (team->local_rank == 0 || wait->uses_own)) {
         status = mpath_agree_flush(team, delivers, wait);
     }
@@ -1140,7 +1137,11 @@ static mpath_status_t agree_rest(mpath_team_t *team, const mpath_call_t *call, c
     }
     counts   = !(record.flags & MPATH_CALL_INELIGIBLE);
     delivers = counts && record.difference == 0 && !(record.flags & MPATH_CALL_DEVICE);
-    status   = agree_await_data(team, call, limits, delivers, &wait);
+    if (!delivers && limits->leader_bytes != limits->remote_bytes && (!counts || record.sum != record.left_sum)) {
+        mpath_agree_own_drop(
+            team); /* not where no pair of the job is small, since that looks at a channel of each node */
+    }
+    status = agree_await_data(team, call, limits, delivers, &wait);
     if (status == MPATH_OK && counts && record.difference != 0) {
         status = call->operation == AGREE_COUNTS ? agree_nonsense(team) : agree_find_mismatch(team, call);
     }
