@@ -20,7 +20,7 @@ struct mpath_pairs {
     int is_alike;       /* all nodes have all rails, with the same rates */
     int is_even;        /* and so have all rails */
     int crosses;        /* routes may go from one rail to another, over a spine: plan/spine.h */
-    int has_same_rails; /* all nodes have all rails, with whatever rates */
+    int has_same_rails; /* on a spine: all nodes have all rails, with whatever rates */
     int is_cut; /* on a spine, and nodes have different rails, but each has one rate wherever it is: all reach their cuts */
     int flows_per_pair; /* at most */
     uint64_t min_fragment_bytes;
